@@ -1,0 +1,130 @@
+"""`MemoryBus`: the contract within one process, for development, tests and servers with a single replica."""
+
+import logging
+from typing import Final, Self, Unpack, cast
+from weakref import WeakValueDictionary
+
+from anyio.lowlevel import RunVar, checkpoint
+
+from notification_bus._warnings import FloodLog
+from notification_bus.errors import NotificationTooLargeError
+from notification_bus.fanout import Buffer, Fanout, Subscription
+from notification_bus.lifecycle import CountedBus
+from notification_bus.notification import BusNotification
+from notification_bus.options import BusOptions, OptionValues, refuse_unknown, split_url
+from notification_bus.stats import BusStats, Counters
+
+__all__ = ["DEFAULT_MAX_BODY", "MemoryBus"]
+
+DEFAULT_MAX_BODY: Final = 1_048_576
+"""Bytes of the largest body where the broker sets no smaller limit: a notification says that something changed."""
+
+_logger = logging.getLogger("notification_bus.memory")
+
+
+class _Channel:
+    """The fan-outs of all buses of one name in one event loop."""
+
+    def __init__(self) -> None:
+        self.members: set[Fanout] = set()
+
+
+_channels: RunVar[WeakValueDictionary[str, _Channel]] = RunVar("notification_bus_memory_channels")
+
+
+class MemoryBus(CountedBus):
+    """A bus without a broker: it reaches the buses of the same channel name in this process and event loop.
+
+    It keeps the contract of `NotificationBus` as far as there is no connection to lose. It is entered before use like
+    every other bus, so what works on it works on a broker.
+
+    Args:
+        channel: The name that buses share; `None` for a bus of its own.
+        max_body: Bytes of the largest body.
+        options: See `BusOptions`. What concerns a broker has no effect here.
+    """
+
+    def __init__(
+        self, channel: str | None = None, *, max_body: int = DEFAULT_MAX_BODY, **options: Unpack[OptionValues]
+    ) -> None:
+        super().__init__()
+        self.channel = channel
+        self.max_body = max_body
+        self.options = BusOptions(channel="private" if channel is None else channel, **options)
+        self._counters = Counters()
+        self._floods = FloodLog(_logger)
+        self._fanout = Fanout(self.options.buffer, self._on_drop)
+        self._shared: _Channel | None = None
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """Build from `memory://?channel=name`; without a channel the bus is one of its own."""
+        _, ours, theirs = split_url(url)
+        refuse_unknown(theirs)
+        channel = cast("str | None", ours.pop("channel", None))
+        return cls(channel, **cast("OptionValues", ours))
+
+    def __repr__(self) -> str:
+        return f"<MemoryBus channel={self.channel!r}>"
+
+    async def publish(self, notification: BusNotification) -> None:
+        """Hand a notification to every subscription of the channel. Never waits for a subscriber.
+
+        Raises:
+            NotificationTooLargeError: The body has more than `max_body` bytes.
+            BusClosedError: The bus is not open.
+        """
+        self._check_open()
+        body = notification.encode()
+        if len(body) > self.max_body:
+            raise NotificationTooLargeError(len(body), self.max_body)
+        self._counters.published += 1
+        assert self._shared is not None  # noqa: S101  # an open bus has one
+        for fanout in self._shared.members:
+            fanout.deliver(notification)
+        await checkpoint()
+
+    def subscribe(self) -> Subscription:
+        """A subscription: ready at once, since there is no broker to wait for."""
+        return Subscription(self._open_buffer, self._fanout.remove)
+
+    async def wait_ready(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of OpenableBus
+        """Return at once: an open bus without a broker is ready."""
+        self._check_open()
+
+    def stats(self) -> BusStats:
+        """What the bus has counted up to now."""
+        return self._counters.snapshot(len(self._fanout))
+
+    async def _open_buffer(self) -> Buffer:
+        self._check_open()
+        return self._fanout.open()
+
+    def _on_drop(self, count: int) -> None:
+        self._counters.drop("buffer", count)
+        self._floods.add("dropped:buffer", f"a subscription of {self!r} reads too slowly: dropped its oldest", count)
+
+    def _start(self) -> None:
+        if self.channel is None:
+            channel = _Channel()
+        else:
+            try:
+                known = _channels.get()
+            except LookupError:
+                known = WeakValueDictionary()
+                _channels.set(known)
+            channel = known.setdefault(self.channel, _Channel())
+        self._shared = channel
+        channel.members.add(self._fanout)
+        self._counters.mark(connected=True)
+
+    async def _stop(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._shared is not None:
+            self._shared.members.discard(self._fanout)
+            self._shared = None
+        self._fanout.close()
+        self._floods.flush(force=True)
+        self._counters.mark(connected=False)

@@ -1,0 +1,390 @@
+"""The value that travels, and its JSON codec.
+
+The wire format is the notification body itself, `{"method": …}` or `{"method": …, "params": {…}}` in UTF-8, with no
+envelope: a peer in another language (the Rust crate `neva`, which uses serde_json) reads what we write and writes what
+we read. What such a peer could not read back unchanged is refused when the notification is *built*.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any, Final, NoReturn, TypeAlias, cast, final
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from notification_bus.errors import InvalidNotificationError, MalformedBodyError
+
+__all__ = ["GAP", "MAX_DEPTH", "BusNotification", "JsonObject", "JsonValue", "decode_bodies", "encode_frame"]
+
+JsonValue: TypeAlias = "bool | int | float | str | None | Sequence[JsonValue] | Mapping[str, JsonValue]"
+JsonObject: TypeAlias = Mapping[str, JsonValue]
+
+MAX_DEPTH: Final = 127
+"""Levels of objects and arrays in one body, its own object included: serde_json reads no deeper."""
+
+# Outside this range serde_json reads an integer as a float, and the value is no longer the one that was published.
+_MIN_INT: Final = -(2**63)
+_MAX_INT: Final = 2**64 - 1
+
+
+@final
+class BusNotification:
+    """A notification: a method, and params that are a JSON object or absent. Immutable, compared by value.
+
+    It carries nothing about the replica that published it nor the stream that it will land on.
+
+    Args:
+        method: The JSON-RPC method, such as `"notifications/tools/list_changed"`; not empty.
+        params: A JSON object, or `None` for a notification without params. `{}` is kept and differs from `None`.
+            A copy is taken, so later changes to the object change nothing here.
+
+    Raises:
+        InvalidNotificationError: The value could not travel: a wrong type, a key that is no string, NaN or an infinity,
+            a lone surrogate, an integer outside the 64-bit range, or more than `MAX_DEPTH` levels.
+    """
+
+    __slots__ = ("_body", "_key", "_method", "_params")
+    __match_args__ = ("method", "params")
+
+    _method: str
+    _params: dict[str, Any] | None
+    _body: bytes | None
+    _key: str | None
+
+    def __init__(self, method: str, params: JsonObject | None = None) -> None:
+        if not isinstance(method, str):
+            _refuse("method", f"is {type(method).__name__}, not str")
+        if not method:
+            _refuse("method", "is empty")
+        copied: dict[str, Any] | None = None
+        if params is not None:
+            if not isinstance(params, Mapping):
+                _refuse("params", f"is {type(params).__name__}, not an object: use a dict, or None for no params")
+            copied = _copy_object(params, "params", MAX_DEPTH - 1)
+        _set(self, str.__str__(method), copied)
+        object.__setattr__(self, "_body", self._encode())
+
+    @property
+    def method(self) -> str:
+        """The JSON-RPC method."""
+        return self._method
+
+    @property
+    def params(self) -> JsonObject | None:
+        """The params, or `None` where there are none. Each access gives a copy: changing it changes nothing here."""
+        params = self._params
+        return None if params is None else cast("JsonObject", _copy(params))
+
+    def encode(self) -> bytes:
+        """The body: compact JSON in UTF-8, `params` left out where it is absent."""
+        if self._body is None:
+            object.__setattr__(self, "_body", self._encode())
+        return cast("bytes", self._body)
+
+    @classmethod
+    def decode(cls, body: bytes | str) -> "BusNotification":
+        """Read one body. Unknown members are tolerated and not kept; a `null` in `params` reads as absent.
+
+        Raises:
+            MalformedBodyError: The bytes are no notification body; the message says why.
+        """
+        raw = _to_bytes(body)
+        parsed = _parse(raw)
+        if not isinstance(parsed, dict):
+            raise MalformedBodyError(f"the body is {_json_type(parsed)}, not an object")
+        return _read_single(raw, cast("dict[str, Any]", parsed))
+
+    @classmethod
+    def tools_list_changed(cls) -> "BusNotification":
+        """The list of tools changed."""
+        return cls("notifications/tools/list_changed")
+
+    @classmethod
+    def prompts_list_changed(cls) -> "BusNotification":
+        """The list of prompts changed."""
+        return cls("notifications/prompts/list_changed")
+
+    @classmethod
+    def resources_list_changed(cls) -> "BusNotification":
+        """The list of resources changed."""
+        return cls("notifications/resources/list_changed")
+
+    @classmethod
+    def resource_updated(cls, uri: str) -> "BusNotification":
+        """The resource changed. Give the very string that clients subscribe to: URL types normalise, and then differ.
+
+        Raises:
+            InvalidNotificationError: `uri` is not a string.
+        """
+        if not isinstance(uri, str):
+            _refuse("uri", f"is {type(uri).__name__}, not str: pass the exact string that clients subscribe to")
+        return cls("notifications/resources/updated", {"uri": uri})
+
+    def _encode(self) -> bytes:
+        value: dict[str, Any] = {"method": self._method}
+        if self._params is not None:
+            value["params"] = self._params
+        try:
+            return to_json(value)
+        except PydanticSerializationError as exc:
+            # The only thing that the copy lets through and the encoder refuses; finding where is worth a slow walk.
+            raise InvalidNotificationError(
+                f"{_find_surrogate(value, '') or 'the notification'} holds a lone surrogate, "
+                "which UTF-8 cannot carry: decode the text with errors='replace' first"
+            ) from exc
+
+    def _identity(self) -> str:
+        # Sorted JSON text tells 1, 1.0 and true apart, which == on Python values does not.
+        if self._key is None:
+            object.__setattr__(self, "_key", json.dumps([self._method, self._params], sort_keys=True))
+        return cast("str", self._key)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BusNotification):
+            return NotImplemented
+        return self is other or (self._method == other._method and self._identity() == other._identity())
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def __repr__(self) -> str:
+        return f"BusNotification({self._method!r})" if self._params is None else (
+            f"BusNotification({self._method!r}, {self._params!r})"
+        )
+
+    def __reduce__(self) -> tuple[type["BusNotification"], tuple[str, dict[str, Any] | None]]:
+        return type(self), (self._method, self._params)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a BusNotification cannot be changed ({name}): build a new one")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a BusNotification cannot be changed ({name}): build a new one")
+
+
+def _set(notification: BusNotification, method: str, params: dict[str, Any] | None) -> None:
+    set_ = object.__setattr__
+    set_(notification, "_method", method)
+    set_(notification, "_params", params)
+    set_(notification, "_body", None)
+    set_(notification, "_key", None)
+
+
+GAP: Final = BusNotification("notifications/bus/gap")
+"""Something may have been lost before this point: look again at everything you care about."""
+
+
+def encode_frame(bodies: Sequence[bytes]) -> bytes:
+    """Join bodies into one frame, a JSON array: many notifications in one broker message."""
+    return b"[" + b",".join(bodies) + b"]"
+
+
+def decode_bodies(data: bytes | str) -> tuple[list[BusNotification], list[MalformedBodyError]]:
+    """Read what one broker message carries: a body, or a frame of them. Never raises.
+
+    Returns:
+        The notifications, in order, and an error for each thing in it that is no notification.
+    """
+    raw = _to_bytes(data)
+    try:
+        parsed = _parse(raw)
+        if isinstance(parsed, dict):
+            return [_read_single(raw, cast("dict[str, Any]", parsed))], []
+        if not isinstance(parsed, list):
+            raise MalformedBodyError(f"the body is {_json_type(parsed)}, neither an object nor a frame of them")
+        items = cast("list[Any]", parsed)
+        if not items:
+            raise MalformedBodyError("the frame is empty")
+    except MalformedBodyError as exc:
+        return [], [exc]
+    return _read_frame(raw, items)
+
+
+def _read_single(raw: bytes, parsed: dict[str, Any]) -> BusNotification:
+    notification = _from_object(parsed)
+    has_params = notification._params is not None  # noqa: SLF001  # the codec's own value
+    if _may_repeat_members(raw, 1, has_params):
+        _refuse_repeated_members(raw)
+    return notification
+
+
+def _read_frame(raw: bytes, items: list[Any]) -> tuple[list[BusNotification], list[MalformedBodyError]]:
+    notifications: list[BusNotification] = []
+    errors: list[MalformedBodyError] = []
+    with_params = 0
+    for position, item in enumerate(items):
+        try:
+            if not isinstance(item, dict):
+                raise MalformedBodyError(f"it is {_json_type(item)}, not an object")
+            notification = _from_object(cast("dict[str, Any]", item))
+        except MalformedBodyError as exc:
+            errors.append(MalformedBodyError(f"body {position} of a frame: {exc}"))
+        else:
+            notifications.append(notification)
+            with_params += notification._params is not None  # noqa: SLF001  # the codec's own value
+    if _may_repeat_members(raw, len(notifications), with_params):
+        try:
+            _refuse_repeated_members(raw)
+        except MalformedBodyError as exc:
+            # Which of two readings the writer meant is unknown, so no body of such a frame is trusted.
+            return [], [MalformedBodyError(f"in a frame: {exc}")]
+    return notifications, errors
+
+
+def _to_bytes(data: bytes | str) -> bytes:
+    return data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+
+
+def _parse(raw: bytes) -> Any:
+    try:
+        return from_json(raw, allow_inf_nan=False)
+    except ValueError as exc:
+        raise MalformedBodyError(f"the body is no JSON text: {exc}") from None
+
+
+def _from_object(data: dict[str, Any]) -> BusNotification:
+    method = data.get("method")
+    if not isinstance(method, str):
+        raise MalformedBodyError(
+            f"its method is {_json_type(method)}, not a string" if "method" in data else "it has no method"
+        )
+    if not method:
+        raise MalformedBodyError("its method is empty")
+    params = data.get("params")
+    if params is not None:
+        if not isinstance(params, dict):
+            raise MalformedBodyError(f"its params are {_json_type(params)}, not an object")
+        params = cast("dict[str, Any]", params)
+        for value in params.values():
+            if type(value) is not str:
+                _check_read(value, MAX_DEPTH - 2)
+    notification = BusNotification.__new__(BusNotification)
+    _set(notification, method, params)
+    return notification
+
+
+def _check_read(value: Any, depth: int) -> None:
+    """Refuse what the parser lets through but a serde peer would read otherwise, or not at all."""
+    kind = type(value)
+    if kind is int:
+        if not _MIN_INT <= value <= _MAX_INT:
+            raise MalformedBodyError("it holds an integer outside the 64-bit range")
+    elif kind is float:
+        if not isfinite(value):
+            raise MalformedBodyError("it holds a number too large for a 64-bit float")
+    elif kind is dict or kind is list:
+        if depth <= 0:
+            raise MalformedBodyError(f"it is nested deeper than {MAX_DEPTH} levels")
+        for item in value.values() if kind is dict else value:
+            if type(item) is not str:
+                _check_read(item, depth - 1)
+
+
+def _may_repeat_members(raw: bytes, bodies: int, with_params: int) -> bool:
+    """Whether a member may stand twice: counting the names rules it out cheaply, unless a name is written escaped."""
+    return raw.count(b'"method"') != bodies or raw.count(b'"params"') != with_params or b"\\u" in raw
+
+
+def _refuse_repeated_members(raw: bytes) -> None:
+    """serde_json refuses a body in which `method` or `params` stands twice; the two readings would disagree."""
+    repeated: list[str] = []
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        # The members of an object come last, so what is noted for nested objects is overwritten by the outermost.
+        return {"": [name for name in ("method", "params") if names.count(name) > 1], "values": dict(pairs)}
+
+    # The parser has bounded depth and digits before, so the standard library's decoder meets nothing hostile here.
+    outer = json.loads(raw, object_pairs_hook=members)
+    for item in outer if isinstance(outer, list) else [outer]:
+        if isinstance(item, dict):
+            repeated.extend(cast("dict[str, list[str]]", item)[""])
+    if repeated:
+        raise MalformedBodyError(f"it has more than one member named {repeated[0]!r}")
+
+
+def _json_type(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    return "an array" if isinstance(value, list) else "an object"
+
+
+def _copy(value: Any) -> Any:
+    if type(value) is dict:
+        return {k: v if type(v) is str else _copy(v) for k, v in cast("dict[str, Any]", value).items()}
+    if type(value) is list:
+        return [v if type(v) is str else _copy(v) for v in cast("list[Any]", value)]
+    return value
+
+
+def _copy_object(value: Mapping[Any, Any], where: str, depth: int) -> dict[str, Any]:
+    if depth <= 0:
+        _refuse(where, f"is nested deeper than the {MAX_DEPTH} levels that every peer can read (or contains itself)")
+    copied: dict[str, Any] = {}
+    for key, item in value.items():
+        if type(key) is not str:
+            if not isinstance(key, str):
+                _refuse(where, f"has the key {key!r}, a {type(key).__name__}: keys are strings")
+            key = str.__str__(key)  # noqa: PLW2901  # a plain str from a subclass of it, such as an enumeration's member
+            if key in copied:
+                _refuse(where, f"has the key {key!r} twice")
+        copied[key] = item if type(item) is str else _copy_checked(item, f"{where}[{key!r}]", depth)
+    return copied
+
+
+def _copy_checked(value: Any, where: str, depth: int) -> Any:
+    kind = type(value)
+    if value is None or kind is bool:
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        if not _MIN_INT <= value <= _MAX_INT:
+            _refuse(where, "is an integer outside the 64-bit range, which peers would read as a float: send it as text")
+        return int.__int__(value)
+    if isinstance(value, float):
+        if not isfinite(value):
+            _refuse(where, f"is {float.__repr__(value)}, which JSON cannot carry: send null or text")
+        return float.__float__(value)
+    if isinstance(value, Mapping):
+        return _copy_object(cast("Mapping[Any, Any]", value), where, depth - 1)
+    if isinstance(value, list | tuple):
+        if depth <= 1:
+            _refuse(where, f"is nested deeper than the {MAX_DEPTH} levels that every peer can read (or contains itself)")
+        items = cast("Sequence[Any]", value)
+        return [
+            item if type(item) is str else _copy_checked(item, f"{where}[{position}]", depth - 1)
+            for position, item in enumerate(items)
+        ]
+    _refuse(where, f"is a {kind.__name__}, which JSON cannot carry: convert it to text, a number, a list or a dict")
+
+
+def _find_surrogate(value: Any, where: str) -> str | None:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return where
+        return None
+    if isinstance(value, dict):
+        for key, item in cast("dict[str, Any]", value).items():
+            inner = f"{where}[{key!r}]" if where else key
+            if _find_surrogate(key, where):
+                return f"a key of {where or 'the notification'}, {key!r},"
+            if found := _find_surrogate(item, inner):
+                return found
+    elif isinstance(value, list):
+        for position, item in enumerate(cast("list[Any]", value)):
+            if found := _find_surrogate(item, f"{where}[{position}]"):
+                return found
+    return None
+
+
+def _refuse(where: str, what: str) -> NoReturn:
+    raise InvalidNotificationError(f"{where} {what}")

@@ -1,0 +1,90 @@
+"""What a bus has counted: for a health page, a metric, or a question about silence."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import time
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+__all__ = ["BusStats", "DropReason"]
+
+DropReason: TypeAlias = Literal["outbox", "refused", "too_large", "in_doubt", "closed", "buffer"]
+"""Where a notification was given up.
+
+`outbox`: more waited to be sent than the outbox holds. `refused`: the broker said no. `too_large`: the broker carries
+less than it was told to. `in_doubt`: handed to a connection that broke before the broker confirmed; it may have
+arrived. `closed`: still unsent when the bus was closed. `buffer`: a subscription did not read in time (counted for each
+subscription).
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusStats:
+    """A snapshot. Counts run from the building of the bus, over restarts of it."""
+
+    connected: bool
+    """Whether the broker has confirmed the present connection."""
+
+    since: float | None
+    """When `connected` became what it is, in seconds since the epoch; `None` for a bus that is not open."""
+
+    subscriptions: int
+    """Subscriptions open now."""
+
+    published: int
+    """Notifications that `publish` accepted."""
+
+    delivered: int
+    """Notifications handed to the buffers of subscriptions, counted for each subscription."""
+
+    dropped: Mapping[DropReason, int]
+    """Notifications given up, by reason. Each is followed by a gap where it was missed."""
+
+    malformed: int
+    """Things on the channel that were no notification, skipped."""
+
+    gaps: int
+    """Times that a gap was announced: to this instance's subscriptions, or by it on the wire."""
+
+    reconnects: int
+    """Connections made after the first."""
+
+    last_error: str | None
+    """The last trouble with the broker, as it was logged; never with a password."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """The running counts behind `BusStats`."""
+
+    connected: bool = False
+    since: float | None = None
+    published: int = 0
+    delivered: int = 0
+    dropped: dict[DropReason, int] = field(default_factory=dict[DropReason, int])
+    malformed: int = 0
+    gaps: int = 0
+    reconnects: int = 0
+    last_error: str | None = None
+
+    def drop(self, reason: DropReason, count: int = 1) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+    def mark(self, *, connected: bool) -> None:
+        if self.since is None or connected is not self.connected:
+            self.since = time()
+        self.connected = connected
+
+    def snapshot(self, subscriptions: int) -> BusStats:
+        return BusStats(
+            connected=self.connected,
+            since=self.since,
+            subscriptions=subscriptions,
+            published=self.published,
+            delivered=self.delivered,
+            dropped=MappingProxyType(dict(self.dropped)),
+            malformed=self.malformed,
+            gaps=self.gaps,
+            reconnects=self.reconnects,
+            last_error=self.last_error,
+        )
