@@ -1,0 +1,55 @@
+"""Change notifications that reach every replica of a Python server."""
+
+from importlib import metadata
+
+from notification_bus.broker import BrokerBus
+from notification_bus.bus import NotificationBus
+from notification_bus.connection import BrokerConnection, NotPrimaryError, SendRefusedError
+from notification_bus.errors import (
+    BusBackendError,
+    BusClosedError,
+    BusNotReadyError,
+    BusURLError,
+    InvalidNotificationError,
+    MalformedBodyError,
+    NotificationBusError,
+    NotificationTooLargeError,
+)
+from notification_bus.lifecycle import OpenableBus
+from notification_bus.memory import MemoryBus
+from notification_bus.notification import GAP, BusNotification, JsonObject, JsonValue
+from notification_bus.options import BusOptions
+from notification_bus.stats import BusStats, DropReason
+from notification_bus.url import open_bus
+
+__all__ = [
+    "GAP",
+    "BrokerBus",
+    "BrokerConnection",
+    "BusBackendError",
+    "BusClosedError",
+    "BusNotReadyError",
+    "BusNotification",
+    "BusOptions",
+    "BusStats",
+    "BusURLError",
+    "DropReason",
+    "InvalidNotificationError",
+    "JsonObject",
+    "JsonValue",
+    "MalformedBodyError",
+    "MemoryBus",
+    "NotPrimaryError",
+    "NotificationBus",
+    "NotificationBusError",
+    "NotificationTooLargeError",
+    "OpenableBus",
+    "SendRefusedError",
+    "open_bus",
+]
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        return metadata.version("notification-bus")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

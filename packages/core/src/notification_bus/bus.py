@@ -24,15 +24,15 @@ class NotificationBus(Protocol):
     3. **hand_off**: `publish` encodes, queues and returns. It never waits for the broker and never raises for the
        broker's trouble; it does raise, at once, for what the caller can mend: not encodable, too large, bus not open.
        What is published is the value at the time of the call. A burst gives the event loop its turns.
-    4. **at_most_once**: A notification arrives at most once: no retry of an ambiguous send, no second subscription after
-       a reconnect, no local copy beside the echo, no history.
+    4. **at_most_once**: A notification arrives at most once: no retry of an ambiguous send, no second subscription
+       after a reconnect, no local copy beside the echo, no history.
     5. **complete**: On a healthy broker, within the stated sizes of the buffers, nothing is lost, and values arrive as
        they were published.
     6. **order**: Notifications of one publisher arrive in the order in which they were published.
     7. **bounded**: Every buffer has a limit; a full one drops its oldest with a rate-limited warning that carries a
        count. A slow subscriber costs neither its siblings nor the producer nor the broker anything.
-    8. **never_ends**: A stream outlives outages, restarts, kicked connections, refused logins and poison bodies. It ends
-       only when its owner or the bus is closed. A cancelled read loses nothing.
+    8. **never_ends**: A stream outlives outages, restarts, kicked connections, refused logins and poison bodies. It
+       ends only when its owner or the bus is closed. A cancelled read loses nothing.
     9. **reconnect**: A lost connection is noticed, also when nothing says so, and made anew: at once, then backing off
        with jitter to a small cap, for ever.
     10. **gaps**: After anything may have been lost, `GAP` is yielded before the next notification: to every
@@ -41,8 +41,8 @@ class NotificationBus(Protocol):
     11. **untrusted**: Anything on the channel that is not a notification is counted, logged and skipped.
     12. **wire**: What travels is the notification's JSON body and nothing else; unknown members of a foreign body are
         tolerated.
-    13. **close**: Closing returns within a stated bound in any state, ends the streams, leaves no task, socket or thread
-        and is idempotent. Publishing afterwards raises `BusClosedError`.
+    13. **close**: Closing returns within a stated bound in any state, ends the streams, leaves no task, socket or
+        thread and is idempotent. Publishing afterwards raises `BusClosedError`.
     14. **cancellation**: Cancelling any caller cancels that caller only.
     15. **isolation**: One channel name is one logical bus; nothing crosses names.
     16. **lifecycle**: Building a bus opens nothing and binds no event loop. A bus that holds connections is an async

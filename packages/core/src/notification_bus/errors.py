@@ -29,7 +29,7 @@ class MalformedBodyError(NotificationBusError, ValueError):
 
 
 class NotificationTooLargeError(NotificationBusError, ValueError):
-    """The encoded body has more bytes than this bus can carry. Publish an identifier, and let readers fetch the rest."""
+    """The encoded body has more bytes than this bus carries. Publish an identifier, and let readers fetch the rest."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(

@@ -75,8 +75,8 @@ class CountedBus(ABC):
         if home is None:
             name = type(self).__name__
             raise BusClosedError(
-                f"this {name} is not open: enter it first, as in `async with bus:`, or with your application's lifespan "
-                "(Starlette does not run the lifespan of a mounted app)"
+                f"this {name} is not open: enter it first, as in `async with bus:`, or with your application's "
+                "lifespan (Starlette does not run the lifespan of a mounted app)"
             )
         if home[0] is not current_loop():
             raise BusClosedError(

@@ -23,10 +23,10 @@ _logger = logging.getLogger("notification_bus.memory")
 
 
 class _Channel:
-    """The fan-outs of all buses of one name in one event loop."""
+    """The open buses of one name in one event loop."""
 
     def __init__(self) -> None:
-        self.members: set[Fanout] = set()
+        self.members: set[MemoryBus] = set()
 
 
 _channels: RunVar[WeakValueDictionary[str, _Channel]] = RunVar("notification_bus_memory_channels")
@@ -80,15 +80,18 @@ class MemoryBus(CountedBus):
             raise NotificationTooLargeError(len(body), self.max_body)
         self._counters.published += 1
         assert self._shared is not None  # noqa: S101  # an open bus has one
-        for fanout in self._shared.members:
-            fanout.deliver(notification)
+        for bus in self._shared.members:
+            bus._deliver(notification)  # noqa: SLF001  # one of the same class
         await checkpoint()
+
+    def _deliver(self, notification: BusNotification) -> None:
+        self._counters.delivered += self._fanout.deliver(notification)
 
     def subscribe(self) -> Subscription:
         """A subscription: ready at once, since there is no broker to wait for."""
         return Subscription(self._open_buffer, self._fanout.remove)
 
-    async def wait_ready(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of OpenableBus
+    async def wait_ready(self, timeout: float | None = None) -> None:
         """Return at once: an open bus without a broker is ready."""
         self._check_open()
 
@@ -108,14 +111,13 @@ class MemoryBus(CountedBus):
         if self.channel is None:
             channel = _Channel()
         else:
-            try:
-                known = _channels.get()
-            except LookupError:
-                known = WeakValueDictionary()
+            known = _channels.get(None)
+            if known is None:
+                known = WeakValueDictionary[str, _Channel]()
                 _channels.set(known)
             channel = known.setdefault(self.channel, _Channel())
         self._shared = channel
-        channel.members.add(self._fanout)
+        channel.members.add(self)
         self._counters.mark(connected=True)
 
     async def _stop(self) -> None:
@@ -123,8 +125,8 @@ class MemoryBus(CountedBus):
 
     def _forget(self) -> None:
         if self._shared is not None:
-            self._shared.members.discard(self._fanout)
+            self._shared.members.discard(self)
             self._shared = None
         self._fanout.close()
         self._floods.flush(force=True)
-        self._counters.mark(connected=False)
+        self._counters.close()

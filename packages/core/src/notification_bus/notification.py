@@ -16,7 +16,7 @@ from notification_bus.errors import InvalidNotificationError, MalformedBodyError
 
 __all__ = ["GAP", "MAX_DEPTH", "BusNotification", "JsonObject", "JsonValue", "decode_bodies", "encode_frame"]
 
-JsonValue: TypeAlias = "bool | int | float | str | None | Sequence[JsonValue] | Mapping[str, JsonValue]"
+JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 JsonObject: TypeAlias = Mapping[str, JsonValue]
 
 MAX_DEPTH: Final = 127
@@ -148,8 +148,10 @@ class BusNotification:
         return hash(self._identity())
 
     def __repr__(self) -> str:
-        return f"BusNotification({self._method!r})" if self._params is None else (
-            f"BusNotification({self._method!r}, {self._params!r})"
+        return (
+            f"BusNotification({self._method!r})"
+            if self._params is None
+            else (f"BusNotification({self._method!r}, {self._params!r})")
         )
 
     def __reduce__(self) -> tuple[type["BusNotification"], tuple[str, dict[str, Any] | None]]:
@@ -192,7 +194,7 @@ def decode_bodies(data: bytes | str) -> tuple[list[BusNotification], list[Malfor
             return [_read_single(raw, cast("dict[str, Any]", parsed))], []
         if not isinstance(parsed, list):
             raise MalformedBodyError(f"the body is {_json_type(parsed)}, neither an object nor a frame of them")
-        items = cast("list[Any]", parsed)
+        items: list[Any] = parsed
         if not items:
             raise MalformedBodyError("the frame is empty")
     except MalformedBodyError as exc:
@@ -265,7 +267,7 @@ def _from_object(data: dict[str, Any]) -> BusNotification:
 
 def _check_read(value: Any, depth: int) -> None:
     """Refuse what the parser lets through but a serde peer would read otherwise, or not at all."""
-    kind = type(value)
+    kind: type[Any] = type(value)
     if kind is int:
         if not _MIN_INT <= value <= _MAX_INT:
             raise MalformedBodyError("it holds an integer outside the 64-bit range")
@@ -295,8 +297,9 @@ def _refuse_repeated_members(raw: bytes) -> None:
         return {"": [name for name in ("method", "params") if names.count(name) > 1], "values": dict(pairs)}
 
     # The parser has bounded depth and digits before, so the standard library's decoder meets nothing hostile here.
-    outer = json.loads(raw, object_pairs_hook=members)
-    for item in outer if isinstance(outer, list) else [outer]:
+    outer: Any = json.loads(raw, object_pairs_hook=members)
+    bodies: list[Any] = outer if isinstance(outer, list) else [outer]
+    for item in bodies:
         if isinstance(item, dict):
             repeated.extend(cast("dict[str, list[str]]", item)[""])
     if repeated:
@@ -319,7 +322,8 @@ def _copy(value: Any) -> Any:
     if type(value) is dict:
         return {k: v if type(v) is str else _copy(v) for k, v in cast("dict[str, Any]", value).items()}
     if type(value) is list:
-        return [v if type(v) is str else _copy(v) for v in cast("list[Any]", value)]
+        items: list[Any] = value
+        return [v if type(v) is str else _copy(v) for v in items]
     return value
 
 
@@ -339,7 +343,7 @@ def _copy_object(value: Mapping[Any, Any], where: str, depth: int) -> dict[str, 
 
 
 def _copy_checked(value: Any, where: str, depth: int) -> Any:
-    kind = type(value)
+    kind: type[Any] = type(value)
     if value is None or kind is bool:
         return value
     if isinstance(value, str):
@@ -353,16 +357,21 @@ def _copy_checked(value: Any, where: str, depth: int) -> Any:
             _refuse(where, f"is {float.__repr__(value)}, which JSON cannot carry: send null or text")
         return float.__float__(value)
     if isinstance(value, Mapping):
-        return _copy_object(cast("Mapping[Any, Any]", value), where, depth - 1)
+        members: Mapping[Any, Any] = value
+        return _copy_object(members, where, depth - 1)
     if isinstance(value, list | tuple):
         if depth <= 1:
-            _refuse(where, f"is nested deeper than the {MAX_DEPTH} levels that every peer can read (or contains itself)")
+            _refuse(
+                where, f"is nested deeper than the {MAX_DEPTH} levels that every peer can read (or contains itself)"
+            )
         items = cast("Sequence[Any]", value)
         return [
             item if type(item) is str else _copy_checked(item, f"{where}[{position}]", depth - 1)
             for position, item in enumerate(items)
         ]
-    _refuse(where, f"is a {kind.__name__}, which JSON cannot carry: convert it to text, a number, a list or a dict")
+    return _refuse(
+        where, f"is a {kind.__name__}, which JSON cannot carry: convert it to text, a number, a list or a dict"
+    )
 
 
 def _find_surrogate(value: Any, where: str) -> str | None:
@@ -380,7 +389,8 @@ def _find_surrogate(value: Any, where: str) -> str | None:
             if found := _find_surrogate(item, inner):
                 return found
     elif isinstance(value, list):
-        for position, item in enumerate(cast("list[Any]", value)):
+        items: list[Any] = value
+        for position, item in enumerate(items):
             if found := _find_surrogate(item, f"{where}[{position}]"):
                 return found
     return None

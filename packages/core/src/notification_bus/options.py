@@ -45,7 +45,7 @@ class BusOptions:
     """Seconds between two proofs that what this instance publishes comes back to it."""
 
     probe_timeout: float = 5.0
-    """Seconds that a probe may take before the connection counts as broken; also the limit of one connection attempt."""
+    """Seconds that a probe may take before the connection counts as dead; also the limit of one attempt to connect."""
 
     ready_timeout: float = 10.0
     """Seconds that entering a subscription waits for the broker's confirmation."""

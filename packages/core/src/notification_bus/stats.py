@@ -8,13 +8,12 @@ from typing import Literal, TypeAlias
 
 __all__ = ["BusStats", "DropReason"]
 
-DropReason: TypeAlias = Literal["outbox", "refused", "too_large", "in_doubt", "closed", "buffer"]
+DropReason: TypeAlias = Literal["outbox", "refused", "too_large", "closed", "buffer"]
 """Where a notification was given up.
 
 `outbox`: more waited to be sent than the outbox holds. `refused`: the broker said no. `too_large`: the broker carries
-less than it was told to. `in_doubt`: handed to a connection that broke before the broker confirmed; it may have
-arrived. `closed`: still unsent when the bus was closed. `buffer`: a subscription did not read in time (counted for each
-subscription).
+less than it was told to. `closed`: still unsent when the bus was closed. `buffer`: a subscription did not read in time
+(counted for each subscription).
 """
 
 
@@ -40,6 +39,9 @@ class BusStats:
     dropped: Mapping[DropReason, int]
     """Notifications given up, by reason. Each is followed by a gap where it was missed."""
 
+    in_doubt: int
+    """Notifications handed to a connection that broke before it was confirmed. They may have arrived; a gap follows."""
+
     malformed: int
     """Things on the channel that were no notification, skipped."""
 
@@ -62,6 +64,7 @@ class Counters:
     published: int = 0
     delivered: int = 0
     dropped: dict[DropReason, int] = field(default_factory=dict[DropReason, int])
+    in_doubt: int = 0
     malformed: int = 0
     gaps: int = 0
     reconnects: int = 0
@@ -75,6 +78,9 @@ class Counters:
             self.since = time()
         self.connected = connected
 
+    def close(self) -> None:
+        self.connected, self.since = False, None
+
     def snapshot(self, subscriptions: int) -> BusStats:
         return BusStats(
             connected=self.connected,
@@ -83,6 +89,7 @@ class Counters:
             published=self.published,
             delivered=self.delivered,
             dropped=MappingProxyType(dict(self.dropped)),
+            in_doubt=self.in_doubt,
             malformed=self.malformed,
             gaps=self.gaps,
             reconnects=self.reconnects,

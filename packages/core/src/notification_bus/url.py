@@ -46,7 +46,9 @@ def open_bus(url: str) -> OpenableBus:
     known = {point.name: point for point in entry_points(group=GROUP)}
     if scheme not in known:
         if scheme in _DISTRIBUTIONS:
-            raise BusURLError(f"{scheme}:// needs a distribution that is not installed: pip install {_DISTRIBUTIONS[scheme]}")
+            raise BusURLError(
+                f"{scheme}:// needs a distribution that is not installed: pip install {_DISTRIBUTIONS[scheme]}"
+            )
         raise BusURLError(
             f"no bus is known for {scheme}://; known here: {', '.join(sorted(f'{s}://' for s in known))}; "
             f"others to install: {', '.join(sorted(set(_DISTRIBUTIONS.values())))}"

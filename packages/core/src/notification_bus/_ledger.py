@@ -1,0 +1,70 @@
+"""The books of one broker bus: what is queued, owed, open and counted. The one place that says what a loss means."""
+
+import logging
+from collections.abc import Sequence
+from secrets import token_hex
+
+from notification_bus._outbox import GapDebt, Outbox
+from notification_bus._warnings import FloodLog
+from notification_bus.errors import MalformedBodyError
+from notification_bus.fanout import Fanout
+from notification_bus.options import BusOptions
+from notification_bus.stats import Counters, DropReason
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """Outlives connections; a stop empties it, the counts and what is owed to the peers stay."""
+
+    def __init__(self, name: str, logger: logging.Logger, options: BusOptions) -> None:
+        self.name = name
+        self.options = options
+        self.counters = Counters()
+        self.debt = GapDebt()
+        self.floods = FloodLog(logger)
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew, as somebody new to the peers and with nothing that belongs to an event loop."""
+        self.instance = token_hex(8)
+        self.fanout = Fanout(self.options.buffer, self._buffer_full)
+        self.outbox = Outbox(self.options.outbox, self._outbox_full)
+
+    def dropped(self, reason: DropReason, text: str, count: int = 1) -> None:
+        """Count and warn of notifications given up on the way out, and owe the peers a gap for them."""
+        self.counters.drop(reason, count)
+        self.floods.add(f"dropped:{reason}", f"{self.name} dropped a notification: {text}", count)
+        self.debt.incur()
+
+    def in_doubt(self, count: int) -> None:
+        """Count notifications that may or may not have arrived, and owe the peers a gap for them."""
+        if count:
+            self.counters.in_doubt += count
+            self.debt.incur()
+
+    def malformed(self, errors: Sequence[MalformedBodyError]) -> None:
+        """Count and warn of what is on the channel and is no notification."""
+        self.counters.malformed += len(errors)
+        self.floods.add("malformed", f"{self.name} skipped a body that is no notification: {errors[0]}", len(errors))
+
+    def close(self) -> None:
+        """Give up what is unsent, end the streams, and tell what has not been told."""
+        unsent = self.outbox.clear()
+        if unsent:
+            self.dropped("closed", "the bus was closed before it was sent", unsent)
+        self.fanout.close()
+        self.floods.flush(force=True)
+
+    def _outbox_full(self, count: int) -> None:
+        self.dropped("outbox", f"more than {self.options.outbox} wait to be sent; the oldest goes first", count)
+
+    def _buffer_full(self, count: int) -> None:
+        # No gap is owed to anybody else: the buffer itself puts one before what is left in it.
+        self.counters.drop("buffer", count)
+        self.floods.add(
+            "dropped:buffer",
+            f"{self.name} dropped a notification: a subscription reads too slowly and has more than "
+            f"{self.options.buffer} waiting; the oldest goes first",
+            count,
+        )

@@ -1,0 +1,87 @@
+"""What the probes on a channel tell: who is there, and when to probe next. Pure: the time is passed in."""
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final, Self
+
+from notification_bus.notification import BusNotification
+
+__all__ = ["CONTROL_PREFIX", "GAP_METHOD", "PROBE_METHOD", "Peers", "Probe"]
+
+CONTROL_PREFIX: Final = "notifications/bus/"
+GAP_METHOD: Final = "notifications/bus/gap"
+PROBE_METHOD: Final = "notifications/bus/probe"
+
+_FULL_RATE: Final = 10
+"""Instances that probe at the stated interval. Beyond that each waits longer, and the rate on the channel stays."""
+
+_MISSED: Final = 3
+"""Intervals without a probe after which a peer counts as gone."""
+
+_MAX_PEERS: Final = 10_000
+_MAX_INTERVAL: Final = 3600.0
+_MAX_NAME: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A proof of life: which instance, which number, how long until its next, and whether it takes its leave."""
+
+    instance: str
+    number: int
+    interval: float
+    leaving: bool = False
+
+    def encode(self) -> bytes:
+        params: dict[str, str | int | float | bool] = {
+            "instance": self.instance,
+            "number": self.number,
+            "interval": self.interval,
+        }
+        if self.leaving:
+            params["leaving"] = True
+        return BusNotification(PROBE_METHOD, params).encode()
+
+    @classmethod
+    def read(cls, notification: BusNotification) -> Self | None:
+        """Read a probe that anybody may have written; `None` where it is none."""
+        params = notification.params or {}
+        instance, number, interval = params.get("instance"), params.get("number"), params.get("interval")
+        if not isinstance(instance, str) or not 0 < len(instance) <= _MAX_NAME:
+            return None
+        if not isinstance(number, int) or isinstance(number, bool):
+            return None
+        if not isinstance(interval, int | float) or isinstance(interval, bool) or not isfinite(interval):
+            return None
+        if not 0 < interval <= _MAX_INTERVAL:
+            return None
+        return cls(instance, number, float(interval), params.get("leaving") is True)
+
+
+class Peers:
+    """The other instances on the channel, as their probes show them."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._gone_at: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._gone_at)
+
+    @property
+    def interval(self) -> float:
+        """Seconds between this instance's probes, stretched so that a large fleet does not probe more in all."""
+        return min(self._interval * max(1.0, (len(self._gone_at) + 1) / _FULL_RATE), max(self._interval, _MAX_INTERVAL))
+
+    def heard(self, probe: Probe, now: float) -> None:
+        """Note a peer's probe. One that takes its leave is not missed afterwards."""
+        if probe.leaving:
+            self._gone_at.pop(probe.instance, None)
+        elif probe.instance in self._gone_at or len(self._gone_at) < _MAX_PEERS:
+            self._gone_at[probe.instance] = now + _MISSED * max(probe.interval, self._interval)
+
+    def all_lost(self, now: float) -> bool:
+        """Forget the peers that are overdue; whether there were some and now is none."""
+        before = len(self._gone_at)
+        self._gone_at = {name: gone_at for name, gone_at in self._gone_at.items() if now < gone_at}
+        return before > 0 and not self._gone_at

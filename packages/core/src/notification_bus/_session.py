@@ -1,0 +1,270 @@
+"""One connection's life: a writer, a reader and a prober, all ended by the first that fails."""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from notification_bus._ledger import Ledger
+from notification_bus._liveness import CONTROL_PREFIX, GAP_METHOD, PROBE_METHOD, Peers, Probe
+from notification_bus.connection import BrokerConnection, SendRefusedError
+from notification_bus.errors import MalformedBodyError
+from notification_bus.notification import GAP, BusNotification, decode_bodies, encode_frame
+
+__all__ = ["Session"]
+
+_TURN: Final = 64
+"""Bodies that the reader delivers before it gives the subscribers a turn: beyond that, healthy ones would overflow."""
+
+_BATCH: Final = 200
+_BATCH_BYTES: Final = 1_000_000
+_FRAME: Final = 100
+_FRAME_BYTES: Final = 60_000
+_FRAMES: Final = 8
+
+_SLICES: Final = 8
+"""A probe's time is waited for in slices: a blocked event loop uses up one of them, not the whole time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """What the return of one probe will confirm."""
+
+    number: int
+    sent: int
+    gap: int
+
+
+class Session:
+    """Runs one confirmed connection until it fails or is closed. At most once: nothing taken out is put back."""
+
+    def __init__(self, ledger: Ledger, connection: BrokerConnection, on_proven: Callable[[], None]) -> None:
+        self._ledger = ledger
+        self._on_proven = on_proven
+        self._connection = connection
+        self._scope = anyio.CancelScope()
+        self._cause: BaseException | None = None
+        self._peers = Peers(ledger.options.probe_interval)
+        self._marks: deque[_Mark] = deque()
+        self._sent = 0
+        self._confirmed = 0
+        self._number = 0
+        self._probe: Probe | None = None
+        self._answered = anyio.Event()
+        self._refusal: SendRefusedError | None = None
+        self._heard_at = monotonic()
+        self._sending = False
+        self._idle: anyio.Event | None = None
+        self._over = False
+
+    @property
+    def in_doubt(self) -> int:
+        """Notifications handed over that no returned probe has confirmed."""
+        return self._sent - self._confirmed
+
+    async def run(self) -> BaseException | None:
+        """Run until the connection fails; the cause, or `None` where its end gave no reason."""
+        try:
+            with self._scope:
+                async with anyio.create_task_group() as tasks:
+                    for half in (self._write, self._read, self._prove):
+                        tasks.start_soon(self._guard, half)
+        finally:
+            self._over = True
+            self._wake_flush()
+        return self._cause
+
+    async def _guard(self, half: Callable[[], Awaitable[None]]) -> None:
+        # Whatever ends one half ends the session, also a clean return, and also a client library that lets a
+        # cancellation of its own escape: a reader that ends unseen is the fault that this library exists to end.
+        try:
+            await half()
+        except Exception as exc:
+            self._cause = self._cause or exc
+        finally:
+            self._scope.cancel()
+
+    async def flush(self) -> bool:
+        """Hand everything queued to the broker, a farewell to the peers last; whether that was done."""
+        self._probe = Probe(self._ledger.instance, self._next_number(), self._peers.interval, leaving=True)
+        self._ledger.outbox.ring()
+        while not self._over and (self._sending or self._probe is not None or len(self._ledger.outbox)):
+            self._idle = anyio.Event()
+            await self._idle.wait()
+        return not self._over
+
+    def _wake_flush(self) -> None:
+        if self._idle is not None:
+            self._idle.set()
+            self._idle = None
+
+    # -- the publishing half
+
+    async def _write(self) -> None:
+        ledger = self._ledger
+        while True:
+            await ledger.outbox.wait()
+            bodies, notifications = self._take()
+            probe = self._probe
+            if probe is not None:
+                self._probe = None
+                bodies.append(probe.encode())
+            if ledger.debt.due:
+                # Before everything else: what was dropped is older than what is left.
+                gap = BusNotification(GAP_METHOD, {"from": ledger.instance, "epoch": ledger.debt.send()})
+                bodies.insert(0, gap.encode())
+                ledger.counters.gaps += 1
+            if bodies:
+                # Counted before the sending: if it breaks in the middle, these are in doubt too.
+                self._sent += notifications
+                self._sending = True
+                if probe is not None:
+                    self._marks.append(_Mark(probe.number, self._sent, ledger.debt.sent))
+                await self._send(bodies, notifications)
+                if probe is not None and not probe.leaving:
+                    await self._connection.check()
+                self._sending = False
+            self._wake_flush()
+
+    def _take(self) -> tuple[list[bytes], int]:
+        ledger, limit = self._ledger, self._connection.max_body
+        count = _FRAME * _FRAMES if ledger.options.frames else _BATCH
+        taken = ledger.outbox.take(count, _BATCH_BYTES)
+        bodies = [body for body in taken if len(body) <= limit]
+        if len(bodies) < len(taken):
+            ledger.dropped("too_large", f"the broker now carries at most {limit} bytes", len(taken) - len(bodies))
+        return bodies, len(bodies)
+
+    async def _send(self, bodies: list[bytes], notifications: int) -> None:
+        messages = bodies
+        if self._ledger.options.frames and len(bodies) > 1:
+            messages = _pack(bodies, min(_FRAME_BYTES, self._connection.max_body))
+        try:
+            await self._connection.send(messages)
+        except SendRefusedError as exc:
+            self._refused(exc, notifications)
+        else:
+            self._refusal = None
+
+    def _refused(self, exc: SendRefusedError, notifications: int) -> None:
+        # With a frame or a gap among the refused, which notifications they were is unknown: all count.
+        refused = notifications if exc.count is None else min(notifications, exc.count)
+        self._sent -= refused
+        self._refusal = exc
+        self._marks.clear()
+        self._ledger.debt.refused()
+        if refused:
+            self._ledger.dropped("refused", f"the broker refused to publish: {exc}", refused)
+        else:
+            self._ledger.counters.last_error = str(exc)
+        self._answered.set()
+
+    # -- the receiving half
+
+    async def _read(self) -> None:
+        ledger = self._ledger
+        turn = 0
+        async for batch in self._connection.receive():
+            self._heard_at = monotonic()
+            for data in batch:
+                notifications, errors = decode_bodies(data)
+                if errors:
+                    ledger.malformed(errors)
+                for notification in notifications:
+                    if notification.method.startswith(CONTROL_PREFIX):
+                        self._control(notification)
+                    else:
+                        ledger.counters.delivered += ledger.fanout.deliver(notification)
+                turn += len(notifications) or 1
+                if turn >= _TURN:
+                    turn = 0
+                    await checkpoint()
+        raise ConnectionError("the broker ended the subscription")
+
+    def _control(self, notification: BusNotification) -> None:
+        if notification.method == PROBE_METHOD:
+            probe = Probe.read(notification)
+            if probe is None:
+                self._ledger.malformed([MalformedBodyError("it is a liveness probe with params that cannot be read")])
+            elif probe.instance != self._ledger.instance:
+                self._peers.heard(probe, monotonic())
+            elif not probe.leaving:
+                self._echoed(probe)
+        elif notification.method == GAP_METHOD:
+            params = notification.params or {}
+            epoch = params.get("epoch")
+            own = params.get("from") == self._ledger.instance and isinstance(epoch, int)
+            if not own or self._ledger.debt.is_news(epoch if isinstance(epoch, int) else 0):
+                self._ledger.counters.gaps += 1
+                self._ledger.fanout.deliver(GAP)
+        else:
+            # A method of this family that a later version may have: not for subscribers of this one either way.
+            self._ledger.counters.delivered += self._ledger.fanout.deliver(notification)
+
+    def _echoed(self, probe: Probe) -> None:
+        if not self._marks or probe.number < self._marks[0].number:
+            return  # from a connection before this one
+        while self._marks and self._marks[0].number <= probe.number:
+            mark = self._marks.popleft()
+            self._confirmed = max(self._confirmed, mark.sent)
+            self._ledger.debt.pay(mark.gap)
+        if probe.number == self._number:
+            self._on_proven()
+            self._answered.set()
+
+    # -- liveness
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    async def _prove(self) -> None:
+        options = self._ledger.options
+        while True:
+            probed_at = monotonic()
+            self._answered = anyio.Event()
+            self._probe = Probe(self._ledger.instance, self._next_number(), self._peers.interval)
+            self._ledger.outbox.ring()
+            for _ in range(_SLICES):
+                with anyio.move_on_after(options.probe_timeout / _SLICES):
+                    await self._answered.wait()
+                    break
+            else:
+                raise ConnectionError(
+                    f"what this instance published did not come back within {options.probe_timeout:g} s: "
+                    "the link is dead, or the broker confirms and does not deliver"
+                )
+            now = monotonic()
+            if self._refusal is not None and now - self._heard_at > 3 * options.probe_interval:
+                raise ConnectionError(f"nothing heard, and no probe can prove the link: {self._refusal}")
+            if self._peers.all_lost(now):
+                raise ConnectionError(
+                    "every other instance fell silent at once: this node may be one that they have left"
+                )
+            # A large fleet probes rarely each, but then every probe of others proves the receiving half here; where
+            # nothing at all comes in, the stated interval holds.
+            while True:
+                now = monotonic()
+                due = min(probed_at + self._peers.interval, max(self._heard_at, probed_at) + options.probe_interval)
+                if now >= due:
+                    break
+                await anyio.sleep(due - now)
+
+
+def _pack(bodies: Sequence[bytes], limit: int) -> list[bytes]:
+    """Bodies in frames of bounded count and size, in order; a body that has a frame to itself goes bare."""
+    frames: list[bytes] = []
+    part: list[bytes] = []
+    size = 2
+    for body in bodies:
+        if part and (len(part) >= _FRAME or size + len(body) > limit):
+            frames.append(encode_frame(part) if len(part) > 1 else part[0])
+            part, size = [], 2
+        part.append(body)
+        size += len(body) + 1
+    frames.append(encode_frame(part) if len(part) > 1 else part[0])
+    return frames

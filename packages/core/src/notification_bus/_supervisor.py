@@ -1,0 +1,165 @@
+"""The one place that reconnects: connections one after the other, and a session on each."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Final
+
+import anyio
+
+from notification_bus._backend import BackgroundTask
+from notification_bus._backoff import Backoff
+from notification_bus._ledger import Ledger
+from notification_bus._session import Session
+from notification_bus.connection import BrokerConnection
+
+__all__ = ["Supervisor"]
+
+_CAUSES: Final = 8
+"""Different causes that are logged in one outage, each once."""
+
+
+class Supervisor:
+    """A bus from one start to one stop. Starts with its building, in the running event loop."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        logger: logging.Logger,
+        connect: Callable[[], Awaitable[BrokerConnection]],
+        describe: Callable[[BaseException | None], str],
+    ) -> None:
+        self._ledger = ledger
+        self._logger = logger
+        self._connect = connect
+        self._describe = describe
+        self._backoff = Backoff(ledger.options.backoff_cap)
+        self._session: Session | None = None
+        self._connections = 0
+        self._reported: set[str] = set()
+        self._changed = anyio.Event()
+        self._flushed = False
+        self.last_exception: BaseException | None = None
+        self._task = BackgroundTask(self._supervise, name=f"supervisor of {ledger.name}")
+
+    @property
+    def connected(self) -> bool:
+        """Whether the broker has confirmed a subscription and nothing has shown it to be broken."""
+        return self._session is not None
+
+    async def wait_changed(self) -> None:
+        """Wait until `connected` changes, or the stopping begins."""
+        await self._changed.wait()
+
+    def _announce(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def stop(self, limit: float) -> None:
+        """Send what is queued, take leave, and end everything: within `limit` seconds, in any state."""
+        deadline = monotonic() + limit
+        self._announce()
+        if self._session is not None:
+            # Half of the time for what is queued; the rest is for letting go of a connection that does not answer.
+            with anyio.move_on_after(limit / 2):
+                self._flushed = await self._session.flush()
+        self._task.cancel()
+        with anyio.move_on_after(max(0.1, deadline - monotonic())):
+            await self._task.wait()
+        if not self._task.done:
+            self._logger.warning("%s: a connection did not close within %g s; left to itself", self._ledger.name, limit)
+
+    async def _supervise(self) -> None:
+        async with anyio.create_task_group() as leftovers:
+            while True:
+                try:
+                    connection = await self._attempt()
+                    if connection is not None:
+                        try:
+                            await self._live(connection)
+                        finally:
+                            # Not waited for: a dead link can take long to say so, and the next try must not wait.
+                            leftovers.start_soon(self._discard, connection)
+                except Exception as exc:
+                    # A fault of ours or of an adapter's hook: a supervisor that ends would be silence for ever.
+                    self._logger.exception("%s: unexpected error in its supervisor", self._ledger.name)
+                    self.last_exception = exc
+                await anyio.sleep(self._backoff.next())
+
+    async def _attempt(self) -> BrokerConnection | None:
+        """One try to connect, in a task of its own: a client that lets a cancellation escape must not end this one."""
+        made: list[BrokerConnection] = []
+        problem: BaseException | None = None
+        limit = self._ledger.options.probe_timeout
+
+        async def attempt() -> None:
+            nonlocal problem
+            try:
+                with anyio.fail_after(limit):
+                    made.append(await self._connect())
+            except Exception as exc:
+                problem = exc
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(attempt)
+        except BaseException:
+            if made:
+                await self._discard(made[0])
+            raise
+        if made:
+            return made[0]
+        if isinstance(problem, TimeoutError) and not str(problem):
+            problem = TimeoutError(f"no answer within {limit:g} s")
+        self._report(problem, "cannot connect")
+        return None
+
+    async def _live(self, connection: BrokerConnection) -> None:
+        """Run one connection to its end."""
+        ledger = self._ledger
+        self._connections += 1
+        if self._connections > 1:
+            ledger.counters.reconnects += 1
+        # Told before anything that the new connection brings: what was published in between is lost to them.
+        if ledger.fanout.gap():
+            ledger.counters.gaps += 1
+        ledger.debt.connected()
+        session = self._session = Session(ledger, connection, self._proven)
+        ledger.counters.mark(connected=True)
+        if self._reported:
+            self._logger.info("%s is connected again", ledger.name)
+            self._reported.clear()
+        self._announce()
+        began = monotonic()
+        try:
+            cause = await session.run()
+        finally:
+            self._session = None
+            if not self._flushed:
+                ledger.in_doubt(session.in_doubt)
+            ledger.counters.mark(connected=False)
+            self._announce()
+        if monotonic() - began > ledger.options.probe_timeout:
+            self._backoff.reset()
+        self._report(cause, "lost the connection")
+
+    def _proven(self) -> None:
+        """A probe came back: the connection carries what it should."""
+        self._backoff.reset()
+        self._ledger.floods.flush()
+
+    async def _discard(self, connection: BrokerConnection) -> None:
+        with anyio.move_on_after(self._ledger.options.close_timeout / 2, shield=True):
+            try:
+                await connection.aclose()
+            except Exception as exc:
+                self._logger.debug("%s: closing a connection failed: %s", self._ledger.name, self._describe(exc))
+
+    def _report(self, exc: BaseException | None, what: str) -> None:
+        """Log a cause, once in an outage however often it is met."""
+        self.last_exception = exc
+        text = self._describe(exc)
+        self._ledger.counters.last_error = f"{what}: {text}"
+        if text not in self._reported and len(self._reported) < _CAUSES:
+            self._reported.add(text)
+            self._logger.warning("%s %s; trying again until it works: %s", self._ledger.name, what, text)

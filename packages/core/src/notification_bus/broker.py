@@ -1,0 +1,181 @@
+"""`BrokerBus`: everything that is the same for every broker. An adapter adds a way to connect."""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Unpack
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from notification_bus._backend import backend_name, current_loop
+from notification_bus._ledger import Ledger
+from notification_bus._supervisor import Supervisor
+from notification_bus.connection import BrokerConnection
+from notification_bus.errors import BusBackendError, BusClosedError, BusNotReadyError, NotificationTooLargeError
+from notification_bus.fanout import Buffer, Subscription
+from notification_bus.lifecycle import CountedBus
+from notification_bus.memory import DEFAULT_MAX_BODY
+from notification_bus.notification import BusNotification
+from notification_bus.options import BusOptions, OptionValues
+from notification_bus.stats import BusStats
+
+__all__ = ["BrokerBus"]
+
+
+class BrokerBus(CountedBus, ABC):
+    """A `NotificationBus` over a broker. Keeps the whole contract; an adapter implements `connect`.
+
+    It owns the outbox and its writer, the reader, reconnecting, liveness, gaps, the local subscriptions, size checks,
+    counting and closing. Entering it starts it and does not wait: a server comes up while its broker is down.
+
+    Args:
+        address: The broker as logs and errors may show it, without credentials.
+        channel: The broker-side name. One name is one logical bus.
+        secrets: What must never be shown, such as the password: blotted out of whatever the client's errors say.
+        options: See `BusOptions`.
+
+    Raises:
+        BusURLError: An option is of the wrong type or out of range.
+    """
+
+    broker: ClassVar[str] = "broker"
+    """The broker's name: the last part of the logger's name, `notification_bus.<broker>`."""
+
+    backends: ClassVar[Sequence[str]] = ("asyncio", "trio")
+    """The async libraries that the adapter's client runs on."""
+
+    def __init__(
+        self, address: str, *, channel: str, secrets: Sequence[str] = (), **options: Unpack[OptionValues]
+    ) -> None:
+        super().__init__()
+        self.address = address
+        self.options = BusOptions(channel=channel, **options)
+        self.max_body: int = DEFAULT_MAX_BODY
+        self._logger = logging.getLogger(f"notification_bus.{self.broker}")
+        self._ledger = Ledger(repr(self), self._logger, self.options)
+        self._secrets = sorted((secret for secret in secrets if secret), key=len, reverse=True)
+        self._supervisor: Supervisor | None = None
+
+    @abstractmethod
+    async def connect(self) -> BrokerConnection:
+        """Make one connection whose subscription the broker has confirmed. One try; no retries of the client's own.
+
+        May be cancelled at any await, and then leaves nothing open. Whatever it raises is reported and tried again.
+        """
+
+    def remedy(self, exc: BaseException) -> str | None:
+        """What a user can do about this error of the client's, in half a sentence; `None` where nothing is known."""
+        return None
+
+    @property
+    def channel(self) -> str:
+        """The broker-side name."""
+        return self.options.channel
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.address} channel={self.channel!r}>"
+
+    async def publish(self, notification: BusNotification) -> None:
+        """Queue a notification for every subscription of every replica, this one included, and return.
+
+        Never waits for the broker and never raises for its troubles. A caller cancelled in here has published.
+
+        Raises:
+            NotificationTooLargeError: The body has more than `max_body` bytes.
+            BusClosedError: The bus is not open.
+        """
+        body = self._encode(notification)
+        self._ledger.counters.published += 1
+        self._ledger.outbox.put(body)
+        # A burst from one task must not keep the writer from running until the outbox is full.
+        await checkpoint()
+
+    def _encode(self, notification: BusNotification) -> bytes:
+        self._check_open()
+        body = notification.encode()
+        if len(body) > self.max_body:
+            raise NotificationTooLargeError(len(body), self.max_body)
+        return body
+
+    def subscribe(self) -> Subscription:
+        """A subscription: a context that is ready once entered, and yields an iterator of notifications.
+
+        Raises:
+            BusNotReadyError: On entering, where the broker has not confirmed within `ready_timeout`.
+            BusClosedError: On entering, where the bus is not open.
+        """
+        return Subscription(self._open_buffer, self._remove_buffer)
+
+    async def _open_buffer(self) -> Buffer:
+        await self.wait_ready()
+        # Nothing was awaited since the connection was seen up, so nothing can have been missed in between.
+        return self._ledger.fanout.open()
+
+    def _remove_buffer(self, buffer: Buffer) -> None:
+        self._ledger.fanout.remove(buffer)
+
+    async def wait_ready(self, timeout: float | None = None) -> None:
+        """Wait for the broker's confirmation.
+
+        Args:
+            timeout: Seconds; `None` takes `ready_timeout`.
+
+        Raises:
+            BusNotReadyError: There was none in time. Names the cause, and the native error is its `__cause__`.
+            BusClosedError: The bus is not open, or was closed meanwhile.
+        """
+        self._check_open()
+        supervisor = self._supervisor
+        assert supervisor is not None  # noqa: S101  # an open bus has one
+        limit = self.options.ready_timeout if timeout is None else timeout
+        with anyio.move_on_after(limit):
+            while not supervisor.connected:
+                await supervisor.wait_changed()
+                if self._supervisor is not supervisor:
+                    raise BusClosedError(f"{self!r} was closed while waiting for the broker")
+            return
+        cause = self._ledger.counters.last_error or "the broker has not answered yet"
+        raise BusNotReadyError(f"{self!r} is not ready after {limit:g} s: {cause}") from supervisor.last_exception
+
+    def stats(self) -> BusStats:
+        """What the bus has counted up to now."""
+        return self._ledger.counters.snapshot(len(self._ledger.fanout))
+
+    def describe(self, exc: BaseException | None) -> str:
+        """An error in one line as it may be shown: its type, its text, the remedy, and no secret."""
+        if exc is None:
+            return "the client gave no reason"
+        text = " ".join(f"{type(exc).__name__}: {exc}".split()) if str(exc) else type(exc).__name__
+        remedy = self.remedy(exc)
+        text = f"{text} ({remedy})" if remedy else text
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    def _start(self) -> None:
+        backend = backend_name(current_loop())
+        if backend not in self.backends:
+            raise BusBackendError(
+                f"{type(self).__name__} runs on {' or '.join(self.backends)} only, since its client library does, "
+                f"and this is {backend}: start your server with anyio.run(..., backend={self.backends[0]!r})"
+            )
+        self._ledger.renew()
+        self._ledger.counters.mark(connected=False)
+        self._supervisor = Supervisor(self._ledger, self._logger, self._connect, self.describe)
+
+    async def _connect(self) -> BrokerConnection:
+        connection = await self.connect()
+        self.max_body = connection.max_body
+        return connection
+
+    async def _stop(self) -> None:
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is not None:
+            await supervisor.stop(self.options.close_timeout)
+        self._ledger.close()
+        self._ledger.counters.close()
+
+    def _forget(self) -> None:
+        self._supervisor = None
+        self._ledger.renew()
