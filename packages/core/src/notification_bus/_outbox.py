@@ -67,6 +67,7 @@ class Outbox:
         self._on_drop = on_drop
         self._bodies: deque[bytes] = deque()
         self._bell: anyio.Event | None = None
+        self._rung = False
 
     def __len__(self) -> int:
         return len(self._bodies)
@@ -77,7 +78,8 @@ class Outbox:
             self._on_drop(1)
         self._bodies.append(body)
         if self._bell is not None:
-            self.ring()
+            self._bell.set()
+            self._bell = None
 
     def take(self, count: int, size: int) -> list[bytes]:
         """Take the oldest bodies: at most `count`, and at most `size` bytes unless the first alone has more."""
@@ -97,13 +99,15 @@ class Outbox:
         return count
 
     def ring(self) -> None:
-        """Wake the writer."""
+        """Wake the writer, or keep it from falling asleep next time."""
+        self._rung = True
         if self._bell is not None:
             self._bell.set()
             self._bell = None
 
     async def wait(self) -> None:
         """Wait until there is a body, or somebody rings."""
-        if not self._bodies:
+        if not self._bodies and not self._rung:
             self._bell = anyio.Event()
             await self._bell.wait()
+        self._rung = False

@@ -66,6 +66,11 @@ class Session:
         """Notifications handed over that no returned probe has confirmed."""
         return self._sent - self._confirmed
 
+    @property
+    def refused(self) -> bool:
+        """Whether the broker refuses to publish for this connection."""
+        return self._refusal is not None
+
     async def run(self) -> BaseException | None:
         """Run until the connection fails; the cause, or `None` where its end gave no reason."""
         try:

@@ -126,9 +126,6 @@ class Supervisor:
         ledger.debt.connected()
         session = self._session = Session(ledger, connection, self._proven)
         ledger.counters.mark(connected=True)
-        if self._reported:
-            self._logger.info("%s is connected again", ledger.name)
-            self._reported.clear()
         self._announce()
         began = monotonic()
         try:
@@ -139,14 +136,22 @@ class Supervisor:
                 ledger.in_doubt(session.in_doubt)
             ledger.counters.mark(connected=False)
             self._announce()
-        if monotonic() - began > ledger.options.probe_timeout:
-            self._backoff.reset()
+        if monotonic() - began > ledger.options.probe_timeout and session.refused:
+            # No probe can prove this one, since the broker lets this user only listen; that it lasted is enough.
+            self._recovered()
         self._report(cause, "lost the connection")
 
     def _proven(self) -> None:
         """A probe came back: the connection carries what it should."""
-        self._backoff.reset()
+        self._recovered()
         self._ledger.floods.flush()
+
+    def _recovered(self) -> None:
+        # Not on connecting: a broker that confirms and then stays silent would be tried hot, and logged each time.
+        self._backoff.reset()
+        if self._reported:
+            self._reported.clear()
+            self._logger.info("%s works again", self._ledger.name)
 
     async def _discard(self, connection: BrokerConnection) -> None:
         with anyio.move_on_after(self._ledger.options.close_timeout / 2, shield=True):

@@ -194,7 +194,7 @@ def decode_bodies(data: bytes | str) -> tuple[list[BusNotification], list[Malfor
             return [_read_single(raw, cast("dict[str, Any]", parsed))], []
         if not isinstance(parsed, list):
             raise MalformedBodyError(f"the body is {_json_type(parsed)}, neither an object nor a frame of them")
-        items: list[Any] = parsed
+        items = cast("list[Any]", parsed)
         if not items:
             raise MalformedBodyError("the frame is empty")
     except MalformedBodyError as exc:
@@ -267,7 +267,7 @@ def _from_object(data: dict[str, Any]) -> BusNotification:
 
 def _check_read(value: Any, depth: int) -> None:
     """Refuse what the parser lets through but a serde peer would read otherwise, or not at all."""
-    kind: type[Any] = type(value)
+    kind = cast("type[Any]", type(value))
     if kind is int:
         if not _MIN_INT <= value <= _MAX_INT:
             raise MalformedBodyError("it holds an integer outside the 64-bit range")
@@ -298,7 +298,7 @@ def _refuse_repeated_members(raw: bytes) -> None:
 
     # The parser has bounded depth and digits before, so the standard library's decoder meets nothing hostile here.
     outer: Any = json.loads(raw, object_pairs_hook=members)
-    bodies: list[Any] = outer if isinstance(outer, list) else [outer]
+    bodies = cast("list[Any]", outer if isinstance(outer, list) else [outer])
     for item in bodies:
         if isinstance(item, dict):
             repeated.extend(cast("dict[str, list[str]]", item)[""])
@@ -322,7 +322,7 @@ def _copy(value: Any) -> Any:
     if type(value) is dict:
         return {k: v if type(v) is str else _copy(v) for k, v in cast("dict[str, Any]", value).items()}
     if type(value) is list:
-        items: list[Any] = value
+        items = cast("list[Any]", value)
         return [v if type(v) is str else _copy(v) for v in items]
     return value
 
@@ -343,7 +343,7 @@ def _copy_object(value: Mapping[Any, Any], where: str, depth: int) -> dict[str, 
 
 
 def _copy_checked(value: Any, where: str, depth: int) -> Any:
-    kind: type[Any] = type(value)
+    kind = cast("type[Any]", type(value))
     if value is None or kind is bool:
         return value
     if isinstance(value, str):
@@ -357,7 +357,7 @@ def _copy_checked(value: Any, where: str, depth: int) -> Any:
             _refuse(where, f"is {float.__repr__(value)}, which JSON cannot carry: send null or text")
         return float.__float__(value)
     if isinstance(value, Mapping):
-        members: Mapping[Any, Any] = value
+        members = cast("Mapping[Any, Any]", value)
         return _copy_object(members, where, depth - 1)
     if isinstance(value, list | tuple):
         if depth <= 1:
@@ -389,7 +389,7 @@ def _find_surrogate(value: Any, where: str) -> str | None:
             if found := _find_surrogate(item, inner):
                 return found
     elif isinstance(value, list):
-        items: list[Any] = value
+        items = cast("list[Any]", value)
         for position, item in enumerate(items):
             if found := _find_surrogate(item, f"{where}[{position}]"):
                 return found

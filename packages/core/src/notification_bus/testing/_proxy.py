@@ -275,7 +275,7 @@ class _Link:
                     return
                 self._sockets.append(server)
                 for end in self._sockets:
-                    if end.family != socket.AF_UNIX:
+                    if _is_tcp(end):
                         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 async with anyio.create_task_group() as tasks:
                     for pipe in (_Pipe(self, client, server), _Pipe(self, server, client)):
@@ -319,11 +319,11 @@ class _Pipe:
 
     async def read(self) -> None:
         try:
-            while True:
+            while not self._link.over:
                 while self._held >= (_HELD if self._proxy.weather.rate is None else _HELD_SLOW):
                     await self._moved.wait()
                 await wait_readable(self._source)
-                # A task that was already on its way is not stopped by a cancellation: nothing may pass a dead link.
+                # A task that was already on its way is not stopped by a cancellation, and nothing may pass a dead link.
                 if self._link.over:
                     return
                 try:
@@ -344,17 +344,17 @@ class _Pipe:
 
     async def write(self) -> None:
         try:
-            while True:
+            while not self._link.over:
                 while not self._queue:
                     await self._moved.wait()
+                if self._link.over:
+                    return
                 weather = self._proxy.weather
                 arrived, chunk = self._queue[0]
                 early = arrived + weather.delay - anyio.current_time()
                 if weather.hold or early > 0:
                     await self._proxy.change(None if weather.hold else early)
                     continue
-                if self._link.over:
-                    return
                 if not chunk:
                     self._target.shutdown(socket.SHUT_WR)
                     return
@@ -366,10 +366,10 @@ class _Pipe:
                 else:
                     self._queue[0] = (arrived, chunk[sent:])
                 self._wake()
-                if weather.rate is not None:
-                    await self._proxy.change(sent / weather.rate)
                 if sent < len(part):
                     await wait_writable(self._target)
+                if weather.rate is not None:
+                    await self._proxy.change(sent / weather.rate)
         except (OSError, ClosedResourceError):
             self._link.close(reset=True)
 
@@ -417,7 +417,11 @@ async def _connect_one(family: int, address: str | tuple[object, ...]) -> socket
     return connecting
 
 
+def _is_tcp(end: socket.socket) -> bool:
+    return end.family in {socket.AF_INET, socket.AF_INET6}
+
+
 def _close(end: socket.socket, *, reset: bool) -> None:
-    if reset and end.family != socket.AF_UNIX:
+    if reset and _is_tcp(end):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
     end.close()

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from notification_bus.bus import NotificationBus
 
-__all__ = ["Capabilities", "Harness", "Link", "Observed", "Wire"]
+__all__ = ["Capabilities", "DeafLink", "FullHarness", "Harness", "Link", "Observed", "Wire"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +53,16 @@ class Capabilities:
     probes: bool = True
     """The bus sends liveness probes of its own on the channel."""
 
+    end_to_end: bool = False
+    """Within `liveness` seconds it is also noticed that a subscription was confirmed and nothing is delivered. Declare
+    it where the harness's links can be made deaf; without such a link the claim cannot be tested."""
+
     backends: Sequence[str] = ("asyncio",)
     """The async libraries that the bus runs on."""
 
     drop_logger: str = "notification_bus"
-    """The logger, or a parent of it, on which a drop is warned of with the field `notification_bus_event`
-    (starting with `dropped`) and its count in `notification_bus_count`."""
+    """The logger of the bus, or a parent of it: every warning goes there. That of a drop carries the field
+    `notification_bus_event` (starting with `dropped`), and its count in `notification_bus_count`."""
 
 
 class Link(Protocol):
@@ -94,6 +98,15 @@ class Link(Protocol):
         ...
 
 
+@runtime_checkable
+class DeafLink(Link, Protocol):
+    """A link to a broker that can also be made to confirm everything and deliver nothing. Few have one."""
+
+    async def deaf(self) -> None:
+        """Confirm subscriptions, accept what is published and answer pings, but deliver nothing, until `restore`."""
+        ...
+
+
 class Observed(Protocol):
     """What travels on a channel, seen without the bus's code."""
 
@@ -107,7 +120,11 @@ class Wire(Protocol):
     """The broker's channel, bypassing the code of the bus."""
 
     async def inject(self, channel: str, body: bytes) -> None:
-        """Publish these very bytes, as a stranger would."""
+        """Publish these very bytes, as a stranger would.
+
+        Raises:
+            ValueError: This broker carries no such bytes, so no stranger can send them either.
+        """
         ...
 
     def observe(self, channel: str) -> AbstractAsyncContextManager[Observed]:
@@ -116,9 +133,9 @@ class Wire(Protocol):
 
 
 class Harness(Protocol):
-    """One bus implementation, made ready to be checked. Plain attributes; nothing to inherit.
+    """One bus implementation, made ready to be checked: any object with these two. Nothing to inherit.
 
-    Only `capabilities` and `instance` are needed. Give what else the bus can have done to it: a MUST check that lacks a
+    It may have more, as `FullHarness` describes: give what else the bus can have done to it. A MUST check that lacks a
     hook is reported as untestable.
     """
 
@@ -126,11 +143,24 @@ class Harness(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     def instance(self, channel: str, link: Link | None = None) -> AbstractAsyncContextManager[NotificationBus]:
-        """A started bus on that channel, stopped on leaving; through `link` where one is given. Called many times."""
+        """A started bus on that channel, stopped on leaving. Called many times, for several at once.
+
+        Args:
+            channel: The name that these instances share. A name that the bus cannot carry raises `ValueError`.
+            link: The link to go through; given only where the harness has a `link`.
+        """
         ...
+
+
+class FullHarness(Harness, Protocol):
+    """Everything that a harness can have. Each member beyond those of `Harness` may be left out, or be `None`."""
 
     def link(self) -> AbstractAsyncContextManager[Link] | None:
         """A new link to the broker for one instance, or `None` where this harness has no faults to offer."""
+        ...
+
+    def build(self, channel: str) -> NotificationBus:
+        """The same bus as `instance` yields, built and not started. Called without a running event loop."""
         ...
 
     @property
@@ -138,5 +168,11 @@ class Harness(Protocol):
 
     @property
     def child(self) -> str | None:
-        """How another process builds the same bus: a URL for `open_bus`, or `package.module:name` of a harness."""
+        """How another process builds the same bus: a URL for `open_bus`, or `package.module:name` of a harness or of a
+        function that returns one."""
+        ...
+
+    @property
+    def broker(self) -> str | None:
+        """Name and version of the broker, for the report's header."""
         ...

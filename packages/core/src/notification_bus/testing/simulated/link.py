@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -20,7 +20,7 @@ _Arrival = Callable[[], None]
 
 
 class SimulatedLink:
-    """Carries what its connections and the broker say to each other; see `notification_bus.testing.Link` for the faults.
+    """Carries what its connections and the broker say to each other; the faults are those of `testing.Link`, and more.
 
     While nothing is wrong everything arrives at once and no task runs, so a check is quick and its order of events is
     that of the calls. A delay is carried out by one background task; a stall only holds things back.

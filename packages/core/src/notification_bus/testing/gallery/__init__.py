@@ -1,0 +1,1 @@
+"""Buses that are broken on purpose, each in one way, and the check of the kit that must catch it."""
