@@ -1,0 +1,96 @@
+"""One attachment to Redis: a connection that publishes, and one that is subscribed."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import RedisError, ResponseError
+
+from notification_bus import BrokerConnection, NotPrimaryError, SendRefusedError
+
+__all__ = ["RedisConnection"]
+
+
+class RedisConnection(BrokerConnection):
+    """Two connections, since a reply among pushes is at the mercy of what stands before it.
+
+    They are connections of redis-py without its clients: those send a command again when its reply was lost, which
+    would publish twice, and resubscribe without a word, which would hide a gap.
+    """
+
+    def __init__(self, publishing: AbstractConnection, subscribed: AbstractConnection, channel: str) -> None:
+        self._publishing = publishing
+        self._subscribed = subscribed
+        self._channel = channel
+        self._tells_role = True
+
+    @classmethod
+    async def open(cls, make: Callable[[], AbstractConnection], channel: str) -> "RedisConnection":
+        self = cls(make(), make(), channel)
+        try:
+            await _connect(self._publishing)
+            await self.check()
+            await _connect(self._subscribed)
+            await self._subscribed.send_command("SUBSCRIBE", channel)
+            # Ready is the reply: sending the command says nothing about when the server acts on it.
+            await _read(self._subscribed)
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def send(self, bodies: Sequence[bytes]) -> None:
+        publishing = self._publishing
+        commands = publishing.pack_commands([("PUBLISH", self._channel, body) for body in bodies])
+        await publishing.send_packed_command(commands, check_health=False)
+        refused, reason = 0, ""
+        for _ in bodies:
+            try:
+                await _read(publishing)
+            except ResponseError as exc:
+                refused, reason = refused + 1, f"{type(exc).__name__}: {exc}"
+        if refused:
+            raise SendRefusedError(f"{reason} (grant it: {grant(self._channel)})", refused)
+
+    async def receive(self) -> AsyncIterator[Sequence[bytes]]:
+        while True:
+            reply = await _read(self._subscribed)
+            if reply[0] == b"message":
+                yield (reply[2],)
+
+    async def check(self) -> None:
+        if not self._tells_role:
+            return
+        await self._publishing.send_command("ROLE")
+        try:
+            role = await _read(self._publishing)
+        except ResponseError:
+            # Not allowed to this user, or not known to a service that only looks like Redis: nobody to ask, then.
+            self._tells_role = False
+            return
+        if role[0] != b"master":
+            primary = f"{role[1].decode(errors='replace')}:{role[2]}" if len(role) > 2 else "unknown"
+            raise NotPrimaryError(f"this node is a replica (its primary is {primary}): point the URL to the primary")
+
+    async def aclose(self) -> None:
+        for connection in (self._publishing, self._subscribed):
+            # Closing would first write out what is buffered, for ever where nobody reads; redis-py has no public abort.
+            writer = getattr(connection, "_writer", None)
+            if writer is not None:
+                writer.transport.abort()
+            with suppress(RedisError):
+                await connection.disconnect(nowait=True)
+
+
+async def _connect(connection: AbstractConnection) -> None:
+    await connection.connect()  # type: ignore[no-untyped-call]  # redis-py leaves it without types
+
+
+async def _read(connection: AbstractConnection) -> Any:
+    return cast("Any", await connection.read_response(disable_decoding=True))
+
+
+def grant(channel: str) -> str:
+    """The command that lets a user use the channel."""
+    return f"ACL SETUSER <user> resetchannels &{channel} +publish +subscribe +role"
