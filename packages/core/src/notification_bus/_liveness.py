@@ -64,6 +64,7 @@ class Peers:
     def __init__(self, interval: float) -> None:
         self._interval = interval
         self._gone_at: dict[str, float] = {}
+        self._patience: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._gone_at)
@@ -75,13 +76,21 @@ class Peers:
 
     def heard(self, probe: Probe, now: float) -> None:
         """Note a peer's probe. One that takes its leave is not missed afterwards."""
+        name = probe.instance
         if probe.leaving:
-            self._gone_at.pop(probe.instance, None)
-        elif probe.instance in self._gone_at or len(self._gone_at) < _MAX_PEERS:
-            self._gone_at[probe.instance] = now + _MISSED * max(probe.interval, self._interval)
+            self._gone_at.pop(name, None)
+            self._patience.pop(name, None)
+        elif name in self._gone_at or len(self._gone_at) < _MAX_PEERS:
+            self._patience[name] = _MISSED * max(probe.interval, self._interval)
+            self._gone_at[name] = now + self._patience[name]
+
+    def connected(self, now: float) -> None:
+        """A new connection: whoever was there before is expected on it too, in the time that it takes to be heard."""
+        self._gone_at = {name: now + patience for name, patience in self._patience.items()}
 
     def all_lost(self, now: float) -> bool:
         """Forget the peers that are overdue; whether there were some and now is none."""
-        before = len(self._gone_at)
-        self._gone_at = {name: gone_at for name, gone_at in self._gone_at.items() if now < gone_at}
-        return before > 0 and not self._gone_at
+        overdue = [name for name, gone_at in self._gone_at.items() if now >= gone_at]
+        for name in overdue:
+            del self._gone_at[name], self._patience[name]
+        return bool(overdue) and not self._gone_at

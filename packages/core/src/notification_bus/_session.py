@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from time import monotonic
 from typing import Final
 
 import anyio
@@ -11,7 +10,7 @@ from anyio.lowlevel import checkpoint
 
 from notification_bus._ledger import Ledger
 from notification_bus._liveness import CONTROL_PREFIX, GAP_METHOD, PROBE_METHOD, Peers, Probe
-from notification_bus.connection import BrokerConnection, SendRefusedError
+from notification_bus.connection import BrokerConnection, NotPrimaryError, SendRefusedError
 from notification_bus.errors import MalformedBodyError
 from notification_bus.notification import GAP, BusNotification, decode_bodies, encode_frame
 
@@ -42,13 +41,15 @@ class _Mark:
 class Session:
     """Runs one confirmed connection until it fails or is closed. At most once: nothing taken out is put back."""
 
-    def __init__(self, ledger: Ledger, connection: BrokerConnection, on_proven: Callable[[], None]) -> None:
+    def __init__(
+        self, ledger: Ledger, connection: BrokerConnection, peers: Peers, on_proven: Callable[[], None]
+    ) -> None:
         self._ledger = ledger
         self._on_proven = on_proven
         self._connection = connection
         self._scope = anyio.CancelScope()
         self._cause: BaseException | None = None
-        self._peers = Peers(ledger.options.probe_interval)
+        self._peers = peers
         self._marks: deque[_Mark] = deque()
         self._sent = 0
         self._confirmed = 0
@@ -56,7 +57,7 @@ class Session:
         self._probe: Probe | None = None
         self._answered = anyio.Event()
         self._refusal: SendRefusedError | None = None
-        self._heard_at = monotonic()
+        self._heard_at = anyio.current_time()
         self._sending = False
         self._idle: anyio.Event | None = None
         self._over = False
@@ -131,9 +132,17 @@ class Session:
                     self._marks.append(_Mark(probe.number, self._sent, ledger.debt.sent))
                 await self._send(bodies, notifications)
                 if probe is not None and not probe.leaving:
-                    await self._connection.check()
+                    await self._check()
                 self._sending = False
             self._wake_flush()
+
+    async def _check(self) -> None:
+        try:
+            await self._connection.check()
+        except NotPrimaryError:
+            # The echo has confirmed what was published here meanwhile, and it has reached nobody else.
+            self._ledger.debt.incur()
+            raise
 
     def _take(self) -> tuple[list[bytes], int]:
         ledger, limit = self._ledger, self._connection.max_body
@@ -174,7 +183,7 @@ class Session:
         ledger = self._ledger
         turn = 0
         async for batch in self._connection.receive():
-            self._heard_at = monotonic()
+            self._heard_at = anyio.current_time()
             for data in batch:
                 notifications, errors = decode_bodies(data)
                 if errors:
@@ -196,7 +205,7 @@ class Session:
             if probe is None:
                 self._ledger.malformed([MalformedBodyError("it is a liveness probe with params that cannot be read")])
             elif probe.instance != self._ledger.instance:
-                self._peers.heard(probe, monotonic())
+                self._peers.heard(probe, anyio.current_time())
             elif not probe.leaving:
                 self._echoed(probe)
         elif notification.method == GAP_METHOD:
@@ -230,7 +239,7 @@ class Session:
     async def _prove(self) -> None:
         options = self._ledger.options
         while True:
-            probed_at = monotonic()
+            probed_at = anyio.current_time()
             self._answered = anyio.Event()
             self._probe = Probe(self._ledger.instance, self._next_number(), self._peers.interval)
             self._ledger.outbox.ring()
@@ -243,17 +252,19 @@ class Session:
                     f"what this instance published did not come back within {options.probe_timeout:g} s: "
                     "the link is dead, or the broker confirms and does not deliver"
                 )
-            now = monotonic()
+            now = anyio.current_time()
             if self._refusal is not None and now - self._heard_at > 3 * options.probe_interval:
                 raise ConnectionError(f"nothing heard, and no probe can prove the link: {self._refusal}")
             if self._peers.all_lost(now):
+                # The echo has confirmed what was published here, and it may have reached nobody else.
+                self._ledger.debt.incur()
                 raise ConnectionError(
                     "every other instance fell silent at once: this node may be one that they have left"
                 )
             # A large fleet probes rarely each, but then every probe of others proves the receiving half here; where
             # nothing at all comes in, the stated interval holds.
             while True:
-                now = monotonic()
+                now = anyio.current_time()
                 due = min(probed_at + self._peers.interval, max(self._heard_at, probed_at) + options.probe_interval)
                 if now >= due:
                     break

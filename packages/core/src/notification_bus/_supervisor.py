@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from time import monotonic
 from typing import Final
 
 import anyio
@@ -10,6 +9,7 @@ import anyio
 from notification_bus._backend import BackgroundTask
 from notification_bus._backoff import Backoff
 from notification_bus._ledger import Ledger
+from notification_bus._liveness import Peers
 from notification_bus._session import Session
 from notification_bus.connection import BrokerConnection
 
@@ -34,6 +34,7 @@ class Supervisor:
         self._connect = connect
         self._describe = describe
         self._backoff = Backoff(ledger.options.backoff_cap)
+        self._peers = Peers(ledger.options.probe_interval)
         self._session: Session | None = None
         self._connections = 0
         self._reported: set[str] = set()
@@ -57,14 +58,14 @@ class Supervisor:
 
     async def stop(self, limit: float) -> None:
         """Send what is queued, take leave, and end everything: within `limit` seconds, in any state."""
-        deadline = monotonic() + limit
+        deadline = anyio.current_time() + limit
         self._announce()
         if self._session is not None:
             # Half of the time for what is queued; the rest is for letting go of a connection that does not answer.
             with anyio.move_on_after(limit / 2):
                 self._flushed = await self._session.flush()
         self._task.cancel()
-        with anyio.move_on_after(max(0.1, deadline - monotonic())):
+        with anyio.move_on_after(max(0.1, deadline - anyio.current_time())):
             await self._task.wait()
         if not self._task.done:
             self._logger.warning("%s: a connection did not close within %g s; left to itself", self._ledger.name, limit)
@@ -124,10 +125,11 @@ class Supervisor:
         if ledger.fanout.gap():
             ledger.counters.gaps += 1
         ledger.debt.connected()
-        session = self._session = Session(ledger, connection, self._proven)
+        self._peers.connected(anyio.current_time())
+        session = self._session = Session(ledger, connection, self._peers, self._proven)
         ledger.counters.mark(connected=True)
         self._announce()
-        began = monotonic()
+        began = anyio.current_time()
         try:
             cause = await session.run()
         finally:
@@ -136,7 +138,7 @@ class Supervisor:
                 ledger.in_doubt(session.in_doubt)
             ledger.counters.mark(connected=False)
             self._announce()
-        if monotonic() - began > ledger.options.probe_timeout and session.refused:
+        if anyio.current_time() - began > ledger.options.probe_timeout and session.refused:
             # No probe can prove this one, since the broker lets this user only listen; that it lasted is enough.
             self._recovered()
         self._report(cause, "lost the connection")

@@ -1,17 +1,14 @@
 """What one stream has still to be told, coalesced: the part of a stream that the registry holds."""
 
-from typing import Final
+import asyncio
+from collections.abc import Awaitable
 
 import anyio
-from anyio.lowlevel import checkpoint
 
 from notification_bus.notification import BusNotification
-from notification_bus.subscriptions._methods import Key
+from notification_bus.subscriptions._methods import Key, uri_of
 
 __all__ = ["Mailbox"]
-
-_TURN: Final = 64
-"""Changes that a reader takes from a full mailbox before it gives the event loop a turn."""
 
 
 class Mailbox:
@@ -22,17 +19,17 @@ class Mailbox:
     A change without a notification (after a gap) says no more than its key.
     """
 
-    __slots__ = ("__weakref__", "_closed", "_pending", "_streak", "_waiting", "coalesced", "gap", "keys")
+    __slots__ = ("_pending", "_waiting", "closed", "coalesced", "gap", "keys")
 
     def __init__(self, keys: tuple[Key, ...], gap: int) -> None:
         self.keys = keys
         self.gap = gap
         """The number of the last gap that this stream is covered against: told of it, or opened after it."""
         self.coalesced = 0
+        self.closed = False
+        """Whether the stream ends once it has been told what waits."""
         self._pending: dict[Key, BusNotification | None] = {}
-        self._closed = False
-        self._streak = 0
-        self._waiting: anyio.Event | None = None
+        self._waiting: asyncio.Future[None] | anyio.Event | None = None
 
     def put(self, key: Key, notification: BusNotification) -> None:
         """Note a change; `key` is one of `keys`."""
@@ -53,7 +50,7 @@ class Mailbox:
         if key in pending:
             self.coalesced += 1
             waiting = pending[key]
-            if waiting is None or (waiting.params or {}).get("uri") != uri:
+            if waiting is None or uri_of(waiting) != uri:
                 pending[key] = None
                 return
         pending[key] = notification
@@ -62,13 +59,32 @@ class Mailbox:
 
     def mark_all(self) -> None:
         """Note that everything may have changed. Waiting notifications lose their params: those may be out of date."""
+        if self.closed:
+            return
         for key in self.keys:
             self._pending[key] = None
         self._wake()
 
+    def pop(self) -> tuple[Key, BusNotification | None] | None:
+        """Take the change that has waited longest; `None` where none waits."""
+        for key in self._pending:
+            return key, self._pending.pop(key)
+        return None
+
+    def wait(self) -> Awaitable[None]:
+        """Wait for a change, or the end. For one reader at a time."""
+        # A bare future where there is asyncio: of all that a stream does for a change, an anyio.Event cost the most.
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            event = self._waiting = anyio.Event()
+            return event.wait()
+        future = self._waiting = loop.create_future()
+        return future
+
     def close(self) -> None:
         """End the stream: what waits can still be read."""
-        self._closed = True
+        self.closed = True
         self._wake()
 
     def discard(self) -> None:
@@ -77,31 +93,15 @@ class Mailbox:
         self.close()
 
     def _wake(self) -> None:
-        if self._waiting is not None:
-            self._waiting.set()
-            self._waiting = None
+        waiting = self._waiting
+        if waiting is None:
+            return
+        self._waiting = None
+        if isinstance(waiting, anyio.Event):
+            waiting.set()
+        elif not waiting.done():
+            # It is done where the reader has been cancelled.
+            waiting.set_result(None)
 
     def __len__(self) -> int:
         return len(self._pending)
-
-    async def take(self) -> tuple[Key, BusNotification | None]:
-        """The change that has waited longest.
-
-        Raises:
-            StopAsyncIteration: The stream has ended.
-        """
-        # A reader of a full mailbox never waits, so it must give turns by itself; and the taking comes after every
-        # await, so that a read cancelled in one has taken nothing.
-        if self._streak >= _TURN:
-            self._streak = 0
-            await checkpoint()
-        while True:
-            for key in self._pending:
-                self._streak += 1
-                return key, self._pending.pop(key)
-            if self._closed:
-                raise StopAsyncIteration
-            if self._waiting is None:
-                self._waiting = anyio.Event()
-            self._streak = 0
-            await self._waiting.wait()

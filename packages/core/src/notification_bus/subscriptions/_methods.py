@@ -2,7 +2,9 @@
 
 from typing import Final, TypeAlias
 
-__all__ = ["ACKNOWLEDGED", "LIST_METHODS", "SUBSCRIPTION_ID", "UPDATED", "Key"]
+from notification_bus.notification import BusNotification
+
+__all__ = ["ACKNOWLEDGED", "LIST_METHODS", "SUBSCRIPTION_ID", "UPDATED", "Key", "uri_of"]
 
 LIST_METHODS: Final = (
     "notifications/tools/list_changed",
@@ -20,3 +22,11 @@ Key: TypeAlias = int | str
 
 Numbers and strings, so that a client that subscribes to a URI spelt like a method name meets nothing but its URI.
 """
+
+
+def uri_of(notification: BusNotification) -> str | None:
+    """The resource that an update is about, or `None` where it does not say."""
+    # Not `.params`: the copy that it gives each reader would be the larger part of routing a notification.
+    params = notification._params  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    uri = None if params is None else params.get("uri")
+    return uri if isinstance(uri, str) else None

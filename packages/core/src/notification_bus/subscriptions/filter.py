@@ -18,10 +18,6 @@ _FLAGS: Final = {
 }
 _URIS: Final = "resourceSubscriptions"
 _EXTRA: TypeAlias = Mapping[str, Any]
-_NO_EXTRA: Final[_EXTRA] = MappingProxyType({})
-
-# A value in an error that travels to its sender: recognisable, and never at full length.
-_repr: Final = Repr(maxstring=60, maxother=60, maxlist=2, maxdict=2, maxlevel=2)
 
 
 @final
@@ -54,7 +50,7 @@ class SubscriptionFilter:
     resource_subscriptions: tuple[str, ...] = ()
     """The exact URIs to hear updates of, in the order asked for, each once. Any iterable of strings may be given."""
 
-    extra: _EXTRA = field(default=_NO_EXTRA, hash=False)
+    extra: _EXTRA = field(default_factory=dict[str, Any], hash=False)
     """Members that this library does not know, as they came."""
 
     def __post_init__(self) -> None:
@@ -77,7 +73,9 @@ class SubscriptionFilter:
                 UTF-8.
         """
         if not isinstance(value, Mapping):
-            raise InvalidFilterError(f"the filter is {_shown(value)}: give an object, as in {{'toolsListChanged': true}}")
+            raise InvalidFilterError(
+                f"the filter is {_shown(value)}: give an object, as in {{'toolsListChanged': true}}"
+            )
         extra = dict(cast("Mapping[str, Any]", value))
         known: dict[str, Any] = {}
         for wire, name in _FLAGS.items():
@@ -150,9 +148,16 @@ def _checked(uris: Iterable[object]) -> Iterable[str]:
             try:
                 text.encode()
             except UnicodeEncodeError:
-                raise InvalidFilterError(f"{_URIS}[{position}] holds a lone surrogate, which UTF-8 cannot carry") from None
+                raise InvalidFilterError(
+                    f"{_URIS}[{position}] holds a lone surrogate, which UTF-8 cannot carry"
+                ) from None
         yield text
 
 
 def _shown(value: object) -> str:
-    return "null" if value is None else f"{type(value).__name__} {_repr.repr(value)}"
+    """A value in an error that travels to its sender: recognisable, and never at full length."""
+    if value is None:
+        return "null"
+    short = Repr()
+    short.maxstring, short.maxother, short.maxlist, short.maxdict, short.maxlevel = 60, 60, 2, 2, 2
+    return f"{type(value).__name__} {short.repr(value)}"

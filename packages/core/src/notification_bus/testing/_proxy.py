@@ -48,6 +48,26 @@ class _Weather:
         return not self.hold and self.delay == 0 and self.rate is None
 
 
+class _Sky:
+    """The present weather, a way to wait for another, and the links under it."""
+
+    def __init__(self, weather: _Weather) -> None:
+        self.weather = weather
+        self.links: set[_Link] = set()
+        self._changed = anyio.Event()
+
+    def turn(self, weather: _Weather) -> None:
+        self.weather = weather
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    async def change(self, seconds: float | None = None) -> None:
+        """Wait for another weather, at most so many seconds."""
+        changed = self._changed
+        with anyio.move_on_after(seconds):
+            await changed.wait()
+
+
 class FaultProxy(AsyncContextManagerMixin):
     """Listens on a loopback port of its own and forwards to a server, through faults that a test asks for.
 
@@ -67,16 +87,14 @@ class FaultProxy(AsyncContextManagerMixin):
         self.port = 0
         """Where the proxy listens, once entered; the same until it is left."""
         self._calm = _Weather(upstream=(host, port))
-        self._weather = self._calm
-        self._changed = anyio.Event()
+        self._sky = _Sky(self._calm)
         self._attempts = 0
-        self._links: set[_Link] = set()
         self._dead: list[socket.socket] = []
 
     @property
     def connections(self) -> int:
         """Connections alive now: neither ended by a peer nor by a fault."""
-        return len(self._links)
+        return len(self._sky.links)
 
     @property
     def accepted(self) -> int:
@@ -90,15 +108,15 @@ class FaultProxy(AsyncContextManagerMixin):
 
     async def delay(self, seconds: float) -> None:
         """Forward every chunk that much later, in both directions, in order; 0 ends it."""
-        await self._turn(replace(self._weather, delay=seconds))
+        await self._turn(replace(self._sky.weather, delay=seconds))
 
     async def stall(self) -> None:
         """Accept connections and bytes, and carry nothing: what is held back goes through after `restore`."""
-        await self._turn(replace(self._weather, hold=True))
+        await self._turn(replace(self._sky.weather, hold=True))
 
     async def throttle(self, bytes_per_second: float) -> None:
         """Let no more through than that, in each direction of each connection; what does not fit is not read."""
-        await self._turn(replace(self._weather, rate=bytes_per_second))
+        await self._turn(replace(self._sky.weather, rate=bytes_per_second))
 
     async def blackhole(self, new: Literal["pass", "accept", "refuse"] = "pass") -> None:
         """Kill the live connections without a word: no FIN, no RST, and nothing is forwarded ever again.
@@ -107,9 +125,9 @@ class FaultProxy(AsyncContextManagerMixin):
             new: What happens to new connections until `restore`: they work, or are accepted and ignored for ever, or
                 are reset.
         """
-        for link in list(self._links):
+        for link in list(self._sky.links):
             self._dead += link.bury()
-        await self._turn(replace(self._weather, new=new))
+        await self._turn(replace(self._sky.weather, new=new))
 
     async def cut(self) -> None:
         """Reset the live connections (RST). New ones work."""
@@ -131,11 +149,11 @@ class FaultProxy(AsyncContextManagerMixin):
         self._break(reset=True)
         if not listening:
             self._close_port()
-        await self._turn(replace(self._weather, new="refuse"))
+        await self._turn(replace(self._sky.weather, new="refuse"))
 
     async def reroute(self, host: str, port: int | None = None) -> None:
         """Take new connections to another server; the live ones stay where they are."""
-        await self._turn(replace(self._weather, upstream=(host, port)))
+        await self._turn(replace(self._sky.weather, upstream=(host, port)))
 
     async def restore(self) -> None:
         """Carry everything again, to the first server. What was killed stays dead."""
@@ -143,13 +161,11 @@ class FaultProxy(AsyncContextManagerMixin):
         await self._turn(self._calm)
 
     async def _turn(self, weather: _Weather) -> None:
-        self._weather = weather
-        changed, self._changed = self._changed, anyio.Event()
-        changed.set()
+        self._sky.turn(weather)
         await cancel_shielded_checkpoint()
 
     def _break(self, *, reset: bool) -> None:
-        for link in list(self._links):
+        for link in list(self._sky.links):
             link.close(reset=reset)
 
     @asynccontextmanager
@@ -207,7 +223,7 @@ class FaultProxy(AsyncContextManagerMixin):
         while True:
             listener = self._listener
             if not self._listening:
-                await self._changed.wait()
+                await self._sky.change()
                 continue
             try:
                 await wait_readable(listener)
@@ -226,35 +242,22 @@ class FaultProxy(AsyncContextManagerMixin):
 
     def _admit(self, client: socket.socket, tasks: TaskGroup) -> None:
         client.setblocking(False)
-        match self._weather.new:
+        match self._sky.weather.new:
             case "refuse":
                 _close(client, reset=True)
             case "accept":
                 self._dead.append(client)
             case "pass":
-                link = _Link(self, client)
-                self._links.add(link)
+                link = _Link(self._sky, client)
+                self._sky.links.add(link)
                 tasks.start_soon(link.run)
-
-    @property
-    def weather(self) -> _Weather:
-        return self._weather
-
-    async def change(self, seconds: float | None = None) -> None:
-        """Wait for another weather, at most so many seconds."""
-        changed = self._changed
-        with anyio.move_on_after(seconds):
-            await changed.wait()
-
-    def forget(self, link: "_Link") -> None:
-        self._links.discard(link)
 
 
 class _Link:
     """One client's connection and its counterpart to the server."""
 
-    def __init__(self, proxy: FaultProxy, client: socket.socket) -> None:
-        self.proxy = proxy
+    def __init__(self, sky: _Sky, client: socket.socket) -> None:
+        self.sky = sky
         self.over = False
         self._sockets = [client]
         self._scope = anyio.CancelScope()
@@ -263,11 +266,11 @@ class _Link:
         try:
             with self._scope:
                 client = self._sockets[0]
-                while self.proxy.weather.hold:
-                    await self.proxy.change()
+                while self.sky.weather.hold:
+                    await self.sky.change()
                 # The server refuses: so does the proxy, with the only means left once a connection is accepted.
                 try:
-                    server = await _connect(*self.proxy.weather.upstream)
+                    server = await _connect(*self.sky.weather.upstream)
                 except OSError:
                     return
                 if self.over:
@@ -299,7 +302,7 @@ class _Link:
         if self.over:
             return []
         self.over = True
-        self.proxy.forget(self)
+        self.sky.links.discard(self)
         self._scope.cancel()
         return self._sockets
 
@@ -309,7 +312,7 @@ class _Pipe:
 
     def __init__(self, link: _Link, source: socket.socket, target: socket.socket) -> None:
         self._link = link
-        self._proxy = link.proxy
+        self._sky = link.sky
         self._source = source
         self._target = target
         # What was read and not yet sent, and when it was read. An empty chunk is the end of the stream.
@@ -320,7 +323,7 @@ class _Pipe:
     async def read(self) -> None:
         try:
             while not self._link.over:
-                while self._held >= (_HELD if self._proxy.weather.rate is None else _HELD_SLOW):
+                while self._held >= (_HELD if self._sky.weather.rate is None else _HELD_SLOW):
                     await self._moved.wait()
                 await wait_readable(self._source)
                 # A task that was already on its way is not stopped by a cancellation, and nothing may pass a dead link.
@@ -330,7 +333,7 @@ class _Pipe:
                     chunk = self._source.recv(_CHUNK)
                 except BlockingIOError:
                     continue
-                if chunk and not self._queue and self._proxy.weather.fine:
+                if chunk and not self._queue and self._sky.weather.fine:
                     chunk = chunk[self._send(chunk) :]
                     if not chunk:
                         continue
@@ -349,11 +352,11 @@ class _Pipe:
                     await self._moved.wait()
                 if self._link.over:
                     return
-                weather = self._proxy.weather
+                weather = self._sky.weather
                 arrived, chunk = self._queue[0]
                 early = arrived + weather.delay - anyio.current_time()
                 if weather.hold or early > 0:
-                    await self._proxy.change(None if weather.hold else early)
+                    await self._sky.change(None if weather.hold else early)
                     continue
                 if not chunk:
                     self._target.shutdown(socket.SHUT_WR)
@@ -369,7 +372,7 @@ class _Pipe:
                 if sent < len(part):
                     await wait_writable(self._target)
                 if weather.rate is not None:
-                    await self._proxy.change(sent / weather.rate)
+                    await self._sky.change(sent / weather.rate)
         except (OSError, ClosedResourceError):
             self._link.close(reset=True)
 

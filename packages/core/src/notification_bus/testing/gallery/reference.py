@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from random import uniform
 from secrets import token_hex
-from typing import ClassVar, Final, Unpack
+from typing import Any, ClassVar, Final, Unpack, cast
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -263,8 +263,8 @@ class ReferenceBus(CountedBus):
     def on_outage(self, exc: Exception) -> None:
         """Warn once an outage, not once an attempt."""
         if self.outage is None:
-            _logger.warning("no connection to the broker; trying until there is one: %r", exc)
-        self.outage = repr(exc)
+            _logger.warning("no connection to the broker; trying until there is one: %s", _cause(exc))
+        self.outage = _cause(exc)
 
     async def live(self) -> None:
         """The life of one connection; returns or raises when it is over."""
@@ -293,8 +293,12 @@ class ReferenceBus(CountedBus):
         """The gap comes before anything that the new connection brings."""
         self.outage = None
         self.connection = connection
-        self.announce_gap()
+        self.gap_after_outage()
         self.ring()
+
+    def gap_after_outage(self) -> None:
+        """Whoever is subscribed by now was so before the connection, and may have missed something."""
+        self.announce_gap()
 
     def on_disconnected(self) -> None:
         """What was sent and not proven to have arrived is in doubt: it is not sent again, but told of."""
@@ -336,3 +340,10 @@ class ReferenceBus(CountedBus):
             stream.finish()
         self.floods.flush(force=True)
 
+
+def _cause(exc: BaseException) -> str:
+    """The first error of a group, for the others are its consequences."""
+    group: Any = exc
+    while isinstance(group, BaseExceptionGroup):
+        group = cast("Any", group).exceptions[0]
+    return repr(group)

@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, Protocol
 
 from anyio.lowlevel import checkpoint
 
@@ -12,7 +13,7 @@ from notification_bus.testing.simulated.link import SimulatedLink
 if TYPE_CHECKING:
     from notification_bus.testing.simulated.connection import SimulatedConnection
 
-__all__ = ["Observation", "SimulatedBroker"]
+__all__ = ["Observation", "Relay", "SimulatedBroker"]
 
 
 class Observation:
@@ -22,10 +23,19 @@ class Observation:
         self.bodies: list[bytes] = []
 
 
+class Relay(Protocol):
+    """Hears of every body on every channel: the way to a broker in another process."""
+
+    def relay(self, channel: str, body: bytes) -> None:
+        """A body was published, and not by this relay."""
+        ...
+
+
 class SimulatedBroker:
     """A broker inside this process, for asyncio and trio: at most once, no history, no acknowledgments.
 
-    It is bound to no event loop, and its clients may come from several. It implements `notification_bus.testing.Wire`.
+    It is bound to no event loop, and its clients may come from several, in several threads. It is a
+    `notification_bus.testing.Wire`.
 
     Args:
         max_body: Bytes of the largest body that it takes; `None` for no limit.
@@ -33,8 +43,10 @@ class SimulatedBroker:
 
     def __init__(self, *, max_body: int | None = None) -> None:
         self.max_body = max_body
+        self._lock = Lock()
         self._subscribers: dict[str, Counter[SimulatedConnection]] = {}
         self._observations: dict[str, list[Observation]] = {}
+        self._relays: list[Relay] = []
         self._open: set[SimulatedConnection] = set()
 
     @property
@@ -68,19 +80,38 @@ class SimulatedBroker:
     async def observe(self, channel: str) -> AsyncGenerator[Observation, None]:
         """Watch the channel, ready once entered."""
         observation = Observation()
-        watching = self._observations.setdefault(channel, [])
-        watching.append(observation)
+        with self._lock:
+            self._observations.setdefault(channel, []).append(observation)
         try:
             yield observation
         finally:
-            watching.remove(observation)
+            with self._lock:
+                self._observations[channel].remove(observation)
 
-    def publish(self, channel: str, body: bytes) -> None:
-        """Hand a body to whoever is subscribed at this moment."""
-        for observation in self._observations.get(channel, ()):
+    def publish(self, channel: str, body: bytes, *, came_by: Relay | None = None) -> None:
+        """Hand a body to whoever is subscribed at this moment, and to the other relays."""
+        with self._lock:
+            observations = tuple(self._observations.get(channel, ()))
+            subscribers = tuple(self._subscribers.get(channel, Counter()).elements())
+            relays = tuple(self._relays)
+        for observation in observations:
             observation.bodies.append(body)
-        for connection in tuple(self._subscribers.get(channel, Counter()).elements()):
-            _send_down(connection, body)
+        for connection in subscribers:
+            connection.send_down(body)
+        for relay in relays:
+            if relay is not came_by:
+                relay.relay(channel, body)
+
+    def add_relay(self, relay: Relay) -> None:
+        """Tell a relay of everything from now on."""
+        with self._lock:
+            self._relays.append(relay)
+
+    def remove_relay(self, relay: Relay) -> None:
+        """Tell a relay nothing more."""
+        with self._lock:
+            if relay in self._relays:
+                self._relays.remove(relay)
 
     # What follows is what the requests of a connection do here, once the link has carried them. Each returns why the
     # broker does not do it, or None.
@@ -97,20 +128,23 @@ class SimulatedBroker:
 
     def add_subscriber(self, connection: "SimulatedConnection", channel: str) -> str | None:
         """Subscribe a connection. As with NATS, one that subscribes twice is sent two copies."""
-        self._subscribers.setdefault(channel, Counter())[connection] += 1
+        with self._lock:
+            self._subscribers.setdefault(channel, Counter())[connection] += 1
         return None
 
     def remove_subscriber(self, connection: "SimulatedConnection", channel: str) -> str | None:
         """End a connection's subscription, however often it was made."""
-        self._subscribers.get(channel, Counter()).pop(connection, None)
+        with self._lock:
+            self._subscribers.get(channel, Counter()).pop(connection, None)
         return None
 
     def forget(self, connection: "SimulatedConnection") -> None:
         """The connection is over, as the broker sees it."""
-        for subscribers in self._subscribers.values():
-            subscribers.pop(connection, None)
+        with self._lock:
+            for subscribers in self._subscribers.values():
+                subscribers.pop(connection, None)
+            self._open.discard(connection)
         connection.link.drop(connection)
-        self._open.discard(connection)
 
     def count_opened(self, connection: "SimulatedConnection") -> None:
         """A client has opened a connection."""
@@ -119,8 +153,3 @@ class SimulatedBroker:
     def count_closed(self, connection: "SimulatedConnection") -> None:
         """A client has closed a connection, or learnt of its end."""
         self._open.discard(connection)
-
-
-def _send_down(connection: "SimulatedConnection", body: bytes) -> None:
-    if not connection.link.is_deaf:
-        connection.link.carry_down(connection, lambda: connection.deliver(body))

@@ -112,9 +112,10 @@ class SimulatedConnection:
             self._end("the connection to the simulated broker has been closed")
         await checkpoint()
 
-    def deliver(self, body: bytes) -> None:
-        """A body has arrived down here."""
-        if self.usable and not run_in(self._loop, lambda: self._put(body)):
+    def send_down(self, body: bytes) -> None:
+        """The broker has a body for this client."""
+        # In the client's own loop, for the publisher may be in another thread's, and a link belongs to one.
+        if not run_in(self._loop, lambda: self._send_down(body)):
             # A loop that ended took the client with it, as the end of a process does.
             self._broker.forget(self)
 
@@ -123,10 +124,15 @@ class SimulatedConnection:
         if not run_in(self._loop, lambda: self._end(cause)):
             self._broker.forget(self)
 
+    def _send_down(self, body: bytes) -> None:
+        if not self.link.is_deaf:
+            self.link.carry_down(self, lambda: self._put(body))
+
     def _put(self, body: bytes) -> None:
-        self._inbox.append(body)
-        if self._filled is not None:
-            self._filled.set()
+        if self.usable:
+            self._inbox.append(body)
+            if self._filled is not None:
+                self._filled.set()
 
     def _end(self, cause: str) -> None:
         if self._broken is None:
@@ -147,13 +153,10 @@ class SimulatedConnection:
         self._check()
         reply = _Reply()
 
-        def arrived_down(refusal: str | None) -> None:
-            error = None if refusal is None else BrokerRefusedError(refusal)
-            run_in(self._loop, lambda: reply.set(error))
-
         def arrived_up() -> None:
             refusal = act()
-            self.link.carry_down(self, lambda: arrived_down(refusal))
+            answer = None if refusal is None else BrokerRefusedError(refusal)
+            self.link.carry_down(self, lambda: reply.set(answer))
 
         if wait:
             self._replies.add(reply)

@@ -1,0 +1,12 @@
+"""Subscriptions of MCP servers over a notification bus. Needs `pip install "notification-bus[mcp]"`."""
+
+try:
+    from notification_bus.mcp._subscriptions import McpStats, McpSubscriptions
+except ModuleNotFoundError as exc:
+    if exc.name is None or exc.name.partition(".")[0] not in {"mcp", "mcp_types"}:
+        raise
+    raise ModuleNotFoundError(
+        'notification_bus.mcp needs the MCP SDK, version 2: pip install "notification-bus[mcp]"', name=exc.name
+    ) from exc
+
+__all__ = ["McpStats", "McpSubscriptions"]

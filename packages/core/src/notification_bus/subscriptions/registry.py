@@ -1,0 +1,341 @@
+"""The streams that this process holds, and the one way by which notifications reach them."""
+
+import logging
+import random
+from functools import partial
+from time import monotonic
+from typing import Self, Unpack
+
+import anyio
+
+from notification_bus._backend import BackgroundTask
+from notification_bus._warnings import FloodLog
+from notification_bus.bus import NotificationBus
+from notification_bus.errors import NotificationBusError
+from notification_bus.lifecycle import CountedBus
+from notification_bus.notification import GAP, BusNotification
+from notification_bus.subscriptions._gaps import GapSchedule
+from notification_bus.subscriptions._mailbox import Mailbox
+from notification_bus.subscriptions._methods import UPDATED, uri_of
+from notification_bus.subscriptions._pump import Pump
+from notification_bus.subscriptions._router import Router
+from notification_bus.subscriptions._table import StreamTable
+from notification_bus.subscriptions._turn import turn
+from notification_bus.subscriptions.errors import InvalidSubscriptionIdError, SubscriptionLimitError
+from notification_bus.subscriptions.filter import Capabilities, SubscriptionFilter
+from notification_bus.subscriptions.options import RegistryOptions, RegistryOptionValues
+from notification_bus.subscriptions.stats import Counters, SubscriptionStats
+from notification_bus.subscriptions.stream import Admitted, SubscriptionId, SubscriptionStream
+
+__all__ = ["SubscriptionRegistry"]
+
+_logger = logging.getLogger("notification_bus.subscriptions")
+
+_STEP = 0.01
+"""Seconds between two looks at who is to be told of a gap: nobody sees less, and ten thousand timers cost more."""
+
+
+class SubscriptionRegistry(CountedBus):
+    """The live streams of one node, fed by a bus.
+
+    It is entered before use, as often as one likes, and stopped by the last exit; it may be entered again, also on
+    another event loop. Entering enters the bus, too, and does not wait for the broker: an application comes up while
+    its broker is down. Opening a *stream* waits for the bus, since an acknowledged stream that misses the next change
+    is worse than none.
+
+    Everything that is published is delivered to the streams whose filter admits it, and at least once after it was
+    published: a stream that has not read an earlier change of the same kind or URI is told once for both. What cannot
+    be subscribed to is never delivered.
+
+    `GAP` marks everything in the filter of each stream that was open when it was heard, at a random moment within
+    `gap_spread`. Without a bus it does so at once.
+
+    Without a bus a notification goes straight to the streams of this node: no queue, no task, no connection.
+
+    Args:
+        bus: Reaches the other replicas; `None` where there are none.
+        capabilities: What this server can push. The attribute of that name may be changed; it holds for streams opened
+            from then on.
+        options: See `RegistryOptions`.
+
+    Raises:
+        RegistryOptionError: An option is of the wrong type or out of range.
+    """
+
+    def __init__(
+        self,
+        bus: NotificationBus | None = None,
+        *,
+        capabilities: Capabilities | None = None,
+        **options: Unpack[RegistryOptionValues],
+    ) -> None:
+        super().__init__()
+        self._bus = bus
+        self.capabilities = Capabilities() if capabilities is None else capabilities
+        self.options = RegistryOptions(**options)
+        self._floods = FloodLog(_logger)
+        self._counts = Counters()
+        self._reset()
+
+    def _reset(self) -> None:
+        options = self.options
+        self._router = Router(sub_resources=options.sub_resources, longest=options.max_uri_length)
+        self._table = StreamTable(self._router, options.max_streams, self._counts)
+        self._gaps = GapSchedule(options.gap_spread, options.gap_interval, random=random.random, shuffle=random.shuffle)
+        self._pump: Pump | None = None
+        self._telling: BackgroundTask | None = None
+        self._signalled: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<SubscriptionRegistry bus={self._bus!r} streams={self._table.streams}>"
+
+    @property
+    def bus(self) -> NotificationBus | None:
+        """The bus that it was built with."""
+        return self._bus
+
+    async def publish(self, notification: BusNotification) -> None:
+        """Publish to every replica, this one included; to this one alone where there is no bus.
+
+        Whether anybody has subscribed is not asked: other replicas know other streams. A caller cancelled in here has
+        published.
+
+        Raises:
+            NotificationTooLargeError: The body has more bytes than the bus carries.
+            BusClosedError: The registry, or its bus, is not open.
+        """
+        self._check_open()
+        if self._bus is None:
+            self._route(notification)
+            # A burst from one task must leave turns to the streams' readers.
+            await turn()
+        else:
+            await self._bus.publish(notification)
+
+    def listen(self, subscription_id: SubscriptionId, filter: SubscriptionFilter) -> SubscriptionStream:  # noqa: A002  # the protocol's word
+        """A stream: `async with registry.listen(id, filter) as stream: async for message in stream: …`.
+
+        Entering it waits for the bus where it is not ready yet, at most `ready_timeout`, and raises then. It does not
+        open a stream that would hear nothing for now: the client can ask again, and may well reach a replica whose
+        broker answers. A stream that is open stays open whatever happens to the broker; it is told of the gap.
+
+        Args:
+            subscription_id: The id of the client's request, int or str; it is given back as it is. Streams are told
+                apart without it: two clients may pick the same.
+            filter: What the client asks for; narrowed here to what this server can push.
+
+        Raises:
+            SubscriptionsClosedError: On entering, after the signal to shut down.
+            SubscriptionLimitError: On entering, where the filter or the number of streams is too large.
+            InvalidSubscriptionIdError: On entering, where the id is of another type.
+            BusNotReadyError: On entering, where the bus has not become ready in time. Names the cause.
+            BusClosedError: On entering, where the registry is not open.
+        """
+        return SubscriptionStream(subscription_id, partial(self._admit, subscription_id, filter))
+
+    def narrow(self, filter: SubscriptionFilter) -> SubscriptionFilter:  # noqa: A002  # as above
+        """What `listen` would accept of a filter; for those who narrow it further, per caller, before they listen.
+
+        Raises:
+            SubscriptionLimitError: What remains names too many URIs, or one that is too long.
+        """
+        accepted = filter.narrow(self.capabilities)
+        uris = accepted.resource_subscriptions
+        if len(uris) > self.options.max_uris:
+            raise SubscriptionLimitError("max_uris", len(uris), self.options.max_uris)
+        longest = max(map(len, uris), default=0)
+        if longest > self.options.max_uri_length:
+            raise SubscriptionLimitError("max_uri_length", longest, self.options.max_uri_length)
+        return accepted
+
+    def is_subscribed(self, uri: str) -> bool:
+        """Whether a stream of *this node* watches a resource.
+
+        Use it to skip work that only serves those streams. Never use it to decide whether to publish: other replicas
+        hold other streams.
+        """
+        return self._router.is_watched(uri)
+
+    async def wait_ready(self, timeout: float | None = None) -> None:
+        """Wait until what is published anywhere reaches this node, for those who want to fail fast.
+
+        Args:
+            timeout: Seconds; `None` takes the option `ready_timeout`.
+
+        Raises:
+            BusNotReadyError: It did not come to that in time. Names the cause.
+            BusClosedError: The registry is not open.
+        """
+        self._check_open()
+        if self._pump is not None:
+            seconds = self.options.ready_timeout if timeout is None else timeout
+            with anyio.move_on_after(seconds):
+                await self._pump.wait_ready()
+            if not self._pump.ready:
+                raise self._pump.not_ready(seconds)
+
+    def begin_drain(self) -> None:
+        """Signal the shutdown: streams end as soon as they have been told what waits, and no new one is opened.
+
+        Returns at once, and may be called any number of times, in the registry's event loop: from a signal handler by
+        `loop.call_soon_threadsafe(registry.begin_drain)`. It holds until the registry has been stopped and entered
+        again.
+        """
+        if self._signalled is None:
+            self._signalled = monotonic()
+            self._table.begin_drain()
+
+    async def drain(self, timeout: float | None = None) -> int:
+        """Signal the shutdown, and wait until each stream has handed over its final result. Then the transport may go.
+
+        Does not wait where no stream is open or being opened. Leaving the registry drains, too.
+
+        Args:
+            timeout: Seconds to wait at most; `None` takes what is left of the option `drain`, counted from the signal.
+
+        Returns:
+            Streams that had not handed over their result by then; 0 is a graceful end for every client.
+        """
+        self.begin_drain()
+        assert self._signalled is not None  # noqa: S101  # just set
+        table = self._table
+        if table.waiting:
+            seconds = max(0.0, self._signalled + self.options.drain - monotonic()) if timeout is None else timeout
+            with anyio.move_on_after(seconds):
+                await table.wait_idle()
+            if table.waiting:
+                _logger.warning(
+                    "%d streams had not handed over their final result in time; their clients see them break",
+                    table.waiting,
+                )
+        return table.waiting
+
+    def stats(self) -> SubscriptionStats:
+        """What the registry has counted up to now."""
+        counts, table, pump = self._counts, self._table, self._pump
+        return SubscriptionStats(
+            streams=table.streams,
+            arriving=table.arriving,
+            uris=self._router.uris,
+            ready=self._home is not None and (pump is None or pump.ready),
+            draining=table.draining,
+            opened=counts.opened,
+            refused=counts.refused,
+            received=counts.received,
+            delivered=counts.delivered,
+            coalesced=table.coalesced,
+            ignored=counts.ignored,
+            malformed=counts.malformed,
+            gaps=counts.gaps,
+            told=counts.told,
+        )
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        if self._pump is not None:
+            try:
+                await self._pump.entered()
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await super().__aexit__(None, None, None)
+                raise
+        return self
+
+    def _start(self) -> None:
+        self._reset()
+        if self._bus is not None:
+            self._pump = Pump(self._bus, self._receive, self._hear_gap, random=random.random)
+
+    async def _stop(self) -> None:
+        await self.drain()
+        self._table.clear()
+        if self._telling is not None:
+            self._telling.cancel()
+            await self._telling.wait()
+        if self._pump is not None:
+            await self._pump.aclose()
+        self._floods.flush(force=True)
+
+    def _forget(self) -> None:
+        self._reset()
+
+    async def _admit(self, subscription_id: object, requested: SubscriptionFilter) -> Admitted:
+        try:
+            return await self._open(subscription_id, requested)
+        except NotificationBusError:
+            self._counts.refused += 1
+            raise
+
+    async def _open(self, subscription_id: object, requested: SubscriptionFilter) -> Admitted:
+        options, table = self.options, self._table
+        table.check_open()
+        self._check_open()
+        if not isinstance(subscription_id, int | str) or isinstance(subscription_id, bool):
+            raise InvalidSubscriptionIdError(
+                f"the id of a stream is {type(subscription_id).__name__} {subscription_id!r}: "
+                "give the id of the client's request, an int or a str"
+            )
+        accepted = self.narrow(requested)
+        with table.arrival(anyio.move_on_after(options.ready_timeout)):
+            if self._pump is not None:
+                await self._pump.wait_ready()
+        if self._pump is not None and not self._pump.ready:
+            raise self._pump.not_ready(options.ready_timeout)
+        # From here on nothing waits: the stream is in the index before anything that its acknowledgment could precede.
+        mailbox = Mailbox(accepted.keys(), self._gaps.number)
+        table.add(mailbox)
+        if options.end_empty and accepted.is_empty and not accepted.extra:
+            table.end(mailbox)
+        lifetime = options.max_lifetime
+        return Admitted(mailbox, accepted, table, None if lifetime is None else anyio.current_time() + lifetime)
+
+    def _receive(self, notification: BusNotification) -> None:
+        """Take what the bus yields. One that cannot be handled must not deafen the node to those that come after it."""
+        try:
+            self._route(notification)
+        except Exception as exc:
+            self._malformed(f"the bus yielded {type(notification).__name__}, which failed: {type(exc).__name__}: {exc}")
+
+    def _route(self, notification: BusNotification) -> None:
+        counts = self._counts
+        counts.received += 1
+        reached = self._router.list_changed(notification)
+        if reached is None:
+            method = notification.method
+            if method == UPDATED:
+                uri = uri_of(notification)
+                if uri is None:
+                    self._malformed("an update came without a URI")
+                    return
+                reached = self._router.updated(uri, notification)
+            elif method == GAP.method:
+                self._hear_gap()
+                return
+            else:
+                counts.ignored += 1
+                return
+        counts.delivered += reached
+
+    def _malformed(self, text: str) -> None:
+        self._counts.malformed += 1
+        self._floods.add("malformed:subscriptions", f"{text[:200]}; skipped")
+
+    def _hear_gap(self) -> None:
+        self._counts.gaps += 1
+        if self._bus is None:
+            self._tell_all(list(self._table))
+        elif self._table.streams:
+            self._gaps.hear()
+            if self._telling is None or self._telling.done:
+                self._telling = BackgroundTask(self._tell, "notification_bus.subscriptions gaps")
+
+    async def _tell(self) -> None:
+        """Tell the streams of gaps, each at its moment. Runs only while there is one to tell."""
+        while (delay := self._gaps.delay(anyio.current_time())) is not None:
+            await anyio.sleep(max(delay, _STEP))
+            self._tell_all(self._gaps.take(anyio.current_time(), self._table))
+
+    def _tell_all(self, mailboxes: list[Mailbox]) -> None:
+        self._counts.told += len(mailboxes)
+        for mailbox in mailboxes:
+            mailbox.mark_all()

@@ -1,0 +1,185 @@
+"""Values: every one arrives as it was published, up to the size that the bus states."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from notification_bus.errors import NotificationTooLargeError
+from notification_bus.notification import BusNotification
+from notification_bus.testing.context import Context
+from notification_bus.testing.traffic import ECHO, body_of_size, publish_paced
+
+__all__ = ["codec_deliveries_are_independent", "codec_size_limit_is_in_bytes", "codec_values_round_trip"]
+
+_METHOD: Final = "notifications/contract/value"
+
+_TEXTS: Final = (
+    "",
+    " ",
+    "plain",
+    "\x00",
+    "\x07\x1b\x7f\x85",
+    "\r\n\t\v",
+    "\u2028\u2029",
+    "\ufeffmark",
+    "\ufffe\uffff",
+    "\u202eright to left\u202c",
+    "e\u0301 and é",
+    "👩‍👩‍👧‍👦 🏳️‍🌈 \U0010ffff",
+    "\"quoted\" 'single' `back` \\ / \\u0041",
+    "</script><!-- %s {0} ${x}",
+    "grüße, 你好, مرحبا, שלום",
+)
+
+_VALUES: Final[tuple[Any, ...]] = (
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2**31,
+    2**53 + 1,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    -(2**63),
+    0.0,
+    1.0,
+    -1.5,
+    0.1,
+    1e300,
+    5e-324,
+    1e16,
+    [],
+    {},
+    [[], {}, [[]], {"": {}}],
+    {"": "empty key", "a": {"b": [{"c": None}]}},
+    [1, 1.0, True, "1"],
+)
+
+
+def _difference(wanted: object, found: object, where: str) -> str | None:
+    """Where two values differ, in value or in type."""
+    if isinstance(wanted, dict) and isinstance(found, Mapping):
+        one, other = cast("dict[str, object]", wanted), cast("Mapping[str, object]", found)
+        if set(one) != set(other):
+            return f"{where} has the keys {sorted(other)!r}, not {sorted(one)!r}"
+        pairs = [(one[key], other[key], f"{where}[{key!r}]") for key in one]
+    elif isinstance(wanted, list) and isinstance(found, Sequence) and not isinstance(found, str):
+        first, second = cast("list[object]", wanted), cast("Sequence[object]", found)
+        if len(first) != len(second):
+            return f"{where} has {len(second)} items, not {len(first)}"
+        pairs = [(a, b, f"{where}[{n}]") for n, (a, b) in enumerate(zip(first, second, strict=True))]
+    elif type(wanted) is type(found) and wanted == found:
+        return None
+    else:
+        return f"{where} is {found!r} of type {type(found).__name__}, not {wanted!r} of type {type(wanted).__name__}"
+    return next((text for pair in pairs if (text := _difference(*pair)) is not None), None)
+
+
+async def codec_values_round_trip(kit: Context) -> None:
+    promised = "values arrive equal and of the same type, text character by character"
+    cases: list[tuple[str, dict[str, Any]]] = [
+        *(("text as a value", {"text": text}) for text in _TEXTS),
+        ("text as keys", {text: number for number, text in enumerate(_TEXTS)}),
+        *((f"the value {value!r}", {"value": value}) for value in _VALUES),
+        ("every value at once", {"values": list(_VALUES)}),
+        ("much nesting", {"nested": _nested(100)}),
+    ]
+    async with (
+        kit.instance() as here,
+        kit.instance() as there,
+        kit.subscribed(there, "the peer's subscription") as pump,
+    ):
+        for position, (what, params) in enumerate(cases):
+            method = f"{_METHOD}/{position}"
+            await kit.publish(here, BusNotification(method, params))
+
+            def arrived(method: str = method) -> list[BusNotification]:
+                return [i for i in pump.items if isinstance(i, BusNotification) and i.method == method]
+
+            await kit.until(arrived, promised, lambda what=what: f"{what} did not arrive; {pump}")  # type: ignore[misc]
+            difference = _difference(params, arrived()[0].params, "params")
+            kit.expect(difference is None, promised, f"{what}: {difference}")
+
+
+def _nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+_UNLIMITED: Final = 65_536
+
+
+async def codec_size_limit_is_in_bytes(kit: Context) -> None:
+    limit = kit.capabilities.max_body
+    size = limit or _UNLIMITED
+    promised_whole = f"a body of {size} bytes arrives whole" + (", as `max_body` says" if limit else "")
+    promised_refused = (
+        f"a body of {size + 1} bytes, one more than `max_body`, is refused with NotificationTooLargeError, "
+        "or dropped with a warning"
+    )
+    async with (
+        kit.instance() as here,
+        kit.instance() as there,
+        kit.subscribed(there, "the peer's subscription") as pump,
+    ):
+        for name, character in (("ASCII", "x"), ("2-byte", "é"), ("3-byte", "€"), ("4-byte", "😀"), ("escaped", '"')):
+            fitting = body_of_size(kit, size, character)
+            number = kit.number_of(fitting)
+            await kit.publish(here, fitting)
+            await kit.until(lambda n=number: n in pump.numbers, promised_whole, lambda: f"of {name} characters: {pump}")  # type: ignore[misc]
+            found = next(item for item in reversed(pump.items) if kit.number_of(item) == number)
+            kit.expect(found == fitting, promised_whole, f"of {name} characters: it arrived changed")
+            if limit is None:
+                continue
+            before = len(kit.drops)
+            problem: Exception | None = None
+            large = body_of_size(kit, size + 1, character)
+            try:
+                await here.publish(large)
+            except Exception as exc:
+                problem = exc
+            await publish_paced(kit, here, 1, [pump], "after a body that was too large the bus works as before")
+            kit.expect(
+                isinstance(problem, NotificationTooLargeError) or (problem is None and len(kit.drops) > before),
+                promised_refused,
+                f"of {name} characters: it raised {problem!r}, and {len(kit.drops) - before} drops were warned of",
+            )
+
+
+async def codec_deliveries_are_independent(kit: Context) -> None:
+    promised = "what one subscriber does to a notification is not seen by another, nor by the publisher"
+    params: dict[str, Any] = {"uri": "kit://shared", "list": [1, {"deep": []}]}
+    wanted = BusNotification(_METHOD, params)
+    async with (
+        kit.instance() as bus,
+        kit.subscribed(bus, "the subscription that is changed") as first,
+        kit.subscribed(bus, "the other subscription", reading=False) as second,
+    ):
+        published = BusNotification(_METHOD, params)
+        await kit.publish(bus, published)
+        await kit.until(lambda: first.items, ECHO, first)
+        _spoil(first.items[0])
+        second.resume()
+        await kit.until(lambda: second.items, ECHO, second)
+        for who, value in ((second.name, second.items[0]), ("the publisher's notification", published)):
+            kit.expect(value == wanted, promised, f"{who} is now {value!r}, published was {wanted!r}")
+
+
+def _spoil(item: object) -> None:
+    """Change whatever lets itself be changed."""
+    params = getattr(item, "params", item)
+    for change in (
+        lambda: params["list"][1]["deep"].append("spoilt"),
+        lambda: params["list"].append("spoilt"),
+        lambda: params.update(uri="kit://spoilt"),
+        lambda: setattr(item, "method", "spoilt"),
+        lambda: setattr(item, "params", {}),
+    ):
+        try:
+            change()
+        except (TypeError, AttributeError, KeyError):
+            continue

@@ -1,0 +1,135 @@
+"""Gaps: what may have been lost is not lost silently."""
+
+import json
+from typing import Any, Final, cast
+
+from notification_bus.notification import GAP
+from notification_bus.testing.context import Context
+from notification_bus.testing.traffic import ECHO, HEALTHY, drive_until_heard, publish_paced, settle, window
+
+__all__ = ["gap_after_reconnect", "gap_on_overflow", "gap_on_the_wire", "gap_unknown_to_peers"]
+
+_KNOWN: Final = frozenset(
+    {
+        "notifications/tools/list_changed",
+        "notifications/prompts/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/resources/updated",
+    }
+)
+"""Methods that mean something to every peer."""
+
+
+async def gap_after_reconnect(kit: Context) -> None:
+    promised = "after an outage every subscription yields a gap before its next notification"
+    async with (
+        kit.link() as link,
+        kit.instance(link=link) as here,
+        kit.instance() as there,
+        kit.subscribed(here, "the first subscription") as first,
+        kit.subscribed(here, "the second subscription") as second,
+        kit.subscribed(there, "the peer's subscription") as peer,
+    ):
+        pumps = [first, second]
+        await publish_paced(kit, there, 2, [*pumps, peer], HEALTHY)
+        gaps = {pump.name: pump.gaps for pump in pumps}
+        starts = {pump.name: len(pump.items) for pump in pumps}
+        tried = link.attempts
+        await link.refuse()
+        await kit.until(
+            lambda: link.attempts >= tried + 3, "an instance whose broker is away tries to reach it", "it does not"
+        )
+        await publish_paced(kit, there, window(kit), [peer], HEALTHY)
+        await link.restore()
+        await drive_until_heard(kit, there, pumps, "after an outage the stream goes on")
+        for pump in pumps:
+            later = pump.items[starts[pump.name] :]
+            next_one = next((at for at, item in enumerate(later) if kit.number_of(item) is not None), 0)
+            kit.expect(GAP in later[:next_one], promised, f"{pump}; after the outage came {later[: next_one + 1]!r}")
+            several = pump.gaps - gaps[pump.name]
+            # One, and one more where a first new connection did not last.
+            kit.expect(several <= 2, "one outage is announced by one gap", f"{pump}: {several} gaps after one outage")
+
+
+async def gap_on_overflow(kit: Context) -> None:
+    promised = "the subscription that overflowed yields a gap before what survived"
+    async with (
+        kit.instance() as bus,
+        kit.subscribed(bus, "the reading sibling") as sibling,
+        kit.subscribed(bus, "the slow subscription", reading=False) as slow,
+    ):
+        await publish_paced(kit, bus, 2 * kit.capabilities.buffer, [sibling], HEALTHY)
+        slow.resume()
+        await drive_until_heard(kit, bus, [slow], "after an overflow the stream goes on")
+        kit.expect(slow.items[0] == GAP, promised, f"{slow}; its first is {slow.items[0]!r}")
+        kit.expect(sibling.gaps == 0, "a sibling that lost nothing yields no gap", sibling)
+
+
+async def gap_on_the_wire(kit: Context) -> None:
+    promised = "an instance that dropped what it was to send tells the others with a gap"
+    outbox = kit.capabilities.outbox or 0
+    async with (
+        kit.link() as link,
+        kit.instance(link=link) as here,
+        kit.instance() as there,
+        kit.subscribed(here, "the publisher's own subscription") as own,
+        kit.subscribed(there, "the peer's subscription") as peer,
+    ):
+        await publish_paced(kit, here, 2, [own, peer], HEALTHY)
+        before = peer.gaps
+        tried, drops = link.attempts, len(kit.drops)
+        await link.refuse()
+        await kit.until(
+            lambda: link.attempts > tried, "an instance whose broker is away tries to reach it", "it does not"
+        )
+        # Not of the peer's own making: it has a connection all the time, and whatever it yields came over the wire.
+        for _ in range(2 * outbox + 10):
+            await kit.publish_numbered(here)
+        await kit.until(lambda: len(kit.drops) > drops, "drops from an outbox that is full are warned of", "no warning")
+        await link.restore()
+        await kit.until(lambda: peer.gaps > before, promised, peer)
+        await drive_until_heard(kit, here, [peer], "after an outage publishing works again")
+
+
+async def gap_unknown_to_peers(kit: Context) -> None:
+    promised = "what travels for gaps and liveness is a notification body of a method unknown to peers"
+    async with (
+        kit.wire.observe(kit.channel) as observed,
+        kit.instance() as bus,
+        kit.subscribed(bus) as pump,
+        kit.instance() as peer,
+        kit.subscribed(peer, "the peer's subscription") as other,
+    ):
+        await publish_paced(kit, bus, 2, [pump, other], ECHO)
+
+        def own() -> list[bytes]:
+            """What is not the check's."""
+            return [body for body in observed.bodies if kit.channel.encode() not in body]
+
+        if kit.capabilities.probes:
+            await kit.until(
+                own,
+                "a bus that declares `probes` sends liveness probes on the channel",
+                "nothing but what was published is on the wire",
+                within=kit.timing.wait + (kit.capabilities.liveness or 0.0),
+            )
+        for body in own():
+            try:
+                data = json.loads(body)
+            except ValueError:
+                kit.fail(promised, f"{body!r} is no JSON")
+            shaped = isinstance(data, dict) and set(cast("dict[str, Any]", data)) <= {"method", "params"}
+            method = cast("dict[str, Any]", data).get("method") if shaped else None
+            kit.expect(isinstance(method, str) and method not in _KNOWN, promised, f"{body!r} is on the wire")
+        # As peers that run the same code send them.
+        await kit.wire.inject(kit.channel, b'{"method":"notifications/bus/probe","params":{"instance":"kit","number":1,"interval":1}}')
+        before = pump.gaps
+        await kit.wire.inject(kit.channel, GAP.encode())
+        await kit.until(lambda: pump.gaps > before, "a gap that a peer announces is yielded as `GAP`", pump)
+        await settle(kit, [bus], [pump, other], HEALTHY)
+        for one in (pump, other):
+            strange = [i for i in one.items if i != GAP and kit.number_of(i) is None]
+            shown = strange[0] if strange else None
+            kit.expect(not strange, "no subscription yields a liveness probe", f"{one.name} yielded {shown!r}")
+
+

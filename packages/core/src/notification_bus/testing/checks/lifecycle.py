@@ -1,0 +1,109 @@
+"""The life of a bus: built anywhere, entered as often as one likes, used in one event loop after the other."""
+
+import threading
+from contextlib import AbstractAsyncContextManager
+from typing import cast
+
+import anyio
+
+from notification_bus.bus import NotificationBus
+from notification_bus.errors import BusClosedError
+from notification_bus.notification import BusNotification
+from notification_bus.testing._tasks import is_pooled, running_tasks
+from notification_bus.testing.checks.closing import expect_nothing_left, sockets
+from notification_bus.testing.context import Context
+from notification_bus.testing.traffic import HEALTHY, publish_paced
+
+__all__ = ["life_built_without_loop", "life_reference_counted"]
+
+
+def _enterable(kit: Context, bus: NotificationBus) -> AbstractAsyncContextManager[object]:
+    if not hasattr(bus, "__aenter__") or not hasattr(bus, "__aexit__"):
+        kit.untestable(f"a {type(bus).__name__} is no async context manager")
+    return cast("AbstractAsyncContextManager[object]", bus)
+
+
+async def _use_to_the_end(kit: Context, bus: NotificationBus) -> int:
+    """In whatever event loop this is: start the bus, hear the own echo, stop it; the tasks that are left."""
+    sent = BusNotification("notifications/contract/loop", {"run": kit.channel})
+    before = set(running_tasks())
+    async with _enterable(kit, bus):
+        with anyio.fail_after(kit.timing.wait + kit.capabilities.ready_timeout):
+            async with bus.subscribe() as stream:
+                await bus.publish(sent)
+                async for notification in stream:
+                    if notification == sent:
+                        break
+    await kit.comes_true(lambda: not set(running_tasks()) - before, kit.timing.wait)
+    return len(set(running_tasks()) - before)
+
+
+async def life_reference_counted(kit: Context) -> None:
+    tasks, threads, open_sockets = set(running_tasks()), set(threading.enumerate()), sockets()
+    bus = kit.build()
+    context = _enterable(kit, bus)
+    entered = 0
+    try:
+        for _ in range(3):
+            await context.__aenter__()
+            entered += 1
+        async with kit.subscribed(bus) as pump:
+            for left in (2, 1):
+                await context.__aexit__(None, None, None)
+                entered -= 1
+                promised = "a bus that was entered three times works until its last exit"
+                await publish_paced(kit, bus, 2, [pump], f"{promised}; here {left} are to come")
+            await context.__aexit__(None, None, None)
+            entered -= 1
+            await kit.until(pump.done.is_set, "the last exit stops the bus and ends its streams", f"{pump}, and is alive")
+        problem: Exception | None = None
+        try:
+            await bus.publish(kit.numbered()[1])
+        except Exception as exc:
+            problem = exc
+        kit.expect(
+            isinstance(problem, BusClosedError),
+            "after the last exit the bus is closed: `publish` raises BusClosedError",
+            f"it raised {problem!r}",
+        )
+        if kit.copies == 1:
+            await expect_nothing_left(kit, tasks, threads, open_sockets)
+    finally:
+        # A check that failed leaves no started bus behind, whose tasks would be reported in place of the failure.
+        while entered:
+            await context.__aexit__(None, None, None)
+            entered -= 1
+    remaining = await kit.in_new_loop(lambda: _use_to_the_end(kit, bus))
+    kit.expect(remaining == 0, "in a new event loop a stopped bus works, and leaves nothing", f"{remaining} tasks left")
+    async with context, kit.subscribed(bus) as pump:
+        await publish_paced(kit, bus, 1, [pump], HEALTHY)
+
+
+async def life_built_without_loop(kit: Context) -> None:
+    promised = "building a bus needs no event loop, and opens nothing"
+    built: list[NotificationBus] = []
+    problems: list[Exception] = []
+    tasks, threads, open_sockets = set(running_tasks()), set(threading.enumerate()), sockets()
+
+    def build() -> None:
+        try:
+            built.append(kit.build())
+        except Exception as exc:
+            problems.append(exc)
+
+    # A thread has no event loop, as a module has none while it is imported.
+    thread = threading.Thread(target=build, name="building a bus")
+    thread.start()
+    await kit.until(lambda: not thread.is_alive(), promised, "building it has not returned")
+    kit.expect(not problems, promised, f"it raised {problems!r}")
+    if kit.copies == 1:
+        new = [t.name for t in threading.enumerate() if t not in threads and not is_pooled(t)]
+        new += [name for task, name in running_tasks().items() if task not in tasks]
+        new += sorted(sockets() - open_sockets)
+        kit.expect(not new, promised, f"after it there are {', '.join(new)}")
+    for which in ("first", "second"):
+        remaining = await kit.in_new_loop(lambda: _use_to_the_end(kit, built[0]))
+        kit.expect(
+            remaining == 0, "a bus works in one event loop after the other, and leaves nothing in any",
+            f"{remaining} tasks left in the {which}",
+        )

@@ -1,0 +1,87 @@
+"""Order, and many publishers at once."""
+
+from collections import Counter
+
+import anyio
+
+from notification_bus.notification import BusNotification
+from notification_bus.testing.context import Context
+from notification_bus.testing.traffic import HEALTHY, body_of_size, expect_in_order, publish_paced, settle
+
+__all__ = ["conc_many_publishers_mixed_sizes", "order_per_publisher_fifo"]
+
+
+async def order_per_publisher_fifo(kit: Context) -> None:
+    promised = "notifications of one publisher arrive in the order published"
+    async with (
+        kit.instance() as here,
+        kit.instance() as there,
+        kit.subscribed(here, "the publisher's own subscription") as own,
+        kit.subscribed(there, "the peer's subscription") as other,
+    ):
+        await publish_paced(kit, here, 48 * kit.scale, [own, other], HEALTHY)
+        for pump in (own, other):
+            expect_in_order(kit, pump, promised)
+
+
+_TASKS = 8
+_LARGEST = 262_144
+"""Bytes of the largest body that is used where the bus states no limit, or a larger one."""
+
+
+async def conc_many_publishers_mixed_sizes(kit: Context) -> None:
+    promised = "what many tasks publish at the same time arrives once each, and intact"
+    tasks_count = max(1, min(_TASKS, kit.capabilities.buffer // 2))
+    limit = min(kit.capabilities.max_body or _LARGEST, _LARGEST)
+    sizes = [0, 300, min(5_000, limit), limit]
+    published: dict[str, BusNotification] = {}
+
+    async with (
+        kit.instance() as here,
+        kit.instance() as there,
+        kit.subscribed(here, "the subscription of instance A") as pump_here,
+        kit.subscribed(there, "the subscription of instance B") as pump_there,
+    ):
+        pumps = (pump_here, pump_there)
+
+        def label(item: object) -> str:
+            """What the notification calls itself, whatever became of the rest of it."""
+            if not isinstance(item, BusNotification):
+                return repr(item)
+            number = kit.number_of(item)
+            return item.method if number is None else str(number)
+
+        async def publish_all(position: int) -> None:
+            bus = (here, there)[position % 2]
+            for round_ in range(len(sizes) * kit.scale):
+                # Each task at another place in the sizes, so that small and large ones are on their way together.
+                size = sizes[(position + round_) % len(sizes)]
+                notification = body_of_size(kit, size) if size else BusNotification(f"n/{position}/{round_}")
+                published[label(notification)] = notification
+                await kit.publish(bus, notification)
+                # One on its way for each task: that fits into the buffers.
+                await kit.until(
+                    lambda label_=label(notification): all(  # type: ignore[misc]
+                        any(label(item) == label_ for item in pump.items) for pump in pumps
+                    ),
+                    promised,
+                    lambda label_=label(notification), size=size: (  # type: ignore[misc]
+                        f"{label_}, of {size or 'few'} bytes, did not reach both; " + "; ".join(map(str, pumps))
+                    ),
+                )
+
+        async with anyio.create_task_group() as tasks:
+            for position in range(tasks_count):
+                tasks.start_soon(publish_all, position)
+        await settle(kit, [here, there], pumps, promised)
+        for pump in pumps:
+            times = Counter(label(item) for item in pump.items)
+            wrong = [name for name in published if times[name] != 1]
+            kit.expect(not wrong, promised, f"{pump}; not exactly once came {shown_names(wrong)}")
+            damaged = [label(item) for item in pump.items if (p := published.get(label(item))) is not None and item != p]
+            kit.expect(not damaged, promised, f"{pump}; arrived changed: {shown_names(damaged)}")
+
+
+def shown_names(names: list[str]) -> str:
+    """Some of the names."""
+    return f"{', '.join(names[:8])} ({len(names)} in all)"

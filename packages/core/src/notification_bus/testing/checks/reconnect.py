@@ -1,0 +1,182 @@
+"""Outages: the stream outlives them, nothing comes twice, and a broker that is away is not hammered."""
+
+import time
+from typing import Final
+
+from notification_bus.testing.context import Context
+from notification_bus.testing.harness import DeafLink, Link
+from notification_bus.testing.pump import Pump
+from notification_bus.testing.traffic import (
+    ECHO,
+    HEALTHY,
+    drive_until_heard,
+    duplicates,
+    publish_paced,
+    settle,
+    shown,
+)
+
+__all__ = [
+    "live_subscribed_in_name_only",
+    "reconnect_backs_off",
+    "reconnect_half_open_detected",
+    "reconnect_no_replay_no_duplicates",
+    "reconnect_survives_cut_both_ways",
+    "reconnect_survives_long_outage_with_backoff",
+]
+
+_DELAY: Final = 0.03
+"""Seconds each way: long enough to break a connection between a send and its answer."""
+
+_RATE: Final = 20
+"""Attempts a second that are still bounded, and some more at the beginning. A loop that does not wait makes thousands."""
+
+
+def _expect_alive(kit: Context, pump: Pump) -> None:
+    kit.expect(pump.alive, "a stream neither ends nor raises because of the broker", pump)
+
+
+async def _noticed(kit: Context, link: Link, before: int) -> None:
+    await kit.until(
+        lambda: link.attempts > before, "an instance whose connection is gone makes another", "it does not try to connect"
+    )
+
+
+async def reconnect_survives_cut_both_ways(kit: Context) -> None:
+    async with (
+        kit.link() as link,
+        kit.instance(link=link) as here,
+        kit.instance() as there,
+        kit.subscribed(here, "the subscription of the instance that was cut") as pump_here,
+        kit.subscribed(there, "the peer's subscription") as pump_there,
+    ):
+        pumps = [pump_here, pump_there]
+        for _ in range(2):
+            for bus in (here, there):
+                await publish_paced(kit, bus, 2, pumps, HEALTHY)
+            tried = link.attempts
+            await link.cut()
+            await _noticed(kit, link, tried)
+            await drive_until_heard(kit, there, pumps, "after its connections were cut an instance receives again")
+            await drive_until_heard(kit, here, pumps, "after its connections were cut an instance's publishing arrives again")
+            _expect_alive(kit, pump_here)
+
+
+async def reconnect_survives_long_outage_with_backoff(kit: Context) -> None:
+    async with (
+        kit.link() as link,
+        kit.instance(link=link) as here,
+        kit.instance() as there,
+        kit.subscribed(here, "the subscription that had the outage") as pump_here,
+        kit.subscribed(there, "the peer's subscription") as pump_there,
+    ):
+        pumps = [pump_here, pump_there]
+        await publish_paced(kit, there, 2, pumps, HEALTHY)
+        tried = link.attempts
+        await link.refuse()
+        began = time.monotonic()
+        # At least so long, and at least so many attempts, so that no limit of either kind hides.
+        await kit.until(
+            lambda: link.attempts >= tried + 4 and time.monotonic() - began >= kit.timing.outage * kit.scale,
+            "an instance whose broker is away tries again and again, for ever",
+            lambda: f"it tried {link.attempts - tried} times; {pump_here}",
+            within=kit.timing.outage * kit.scale + kit.timing.wait * 2,
+        )
+        _expect_alive(kit, pump_here)
+        await link.restore()
+        promised = "after a long outage the same stream goes on"
+        await drive_until_heard(kit, there, pumps, promised, within=kit.timing.wait * 2)
+        await drive_until_heard(kit, here, pumps, "after a long outage publishing works again", within=kit.timing.wait * 2)
+
+
+async def reconnect_backs_off(kit: Context) -> None:
+    async with kit.link() as link, kit.instance(link=link) as bus, kit.subscribed(bus) as pump:
+        await publish_paced(kit, bus, 1, [pump], ECHO)
+        tried = link.attempts
+        await link.refuse()
+        began = time.monotonic()
+        await kit.comes_true(lambda: link.attempts - tried > 1000, kit.timing.outage)
+        lasted = time.monotonic() - began
+        attempts = link.attempts - tried
+        allowed = 10 + _RATE * lasted
+        kit.expect(
+            attempts <= allowed,
+            "while the broker is away, the tries to reach it become rarer",
+            f"{attempts} connections were tried in {lasted:.2f} s, at most {allowed:.0f} are a bounded rate",
+        )
+        await link.restore()
+
+
+async def reconnect_no_replay_no_duplicates(kit: Context) -> None:
+    promised = "nothing arrives twice, whatever happens to the connections"
+    async with (
+        kit.link() as link,
+        kit.instance(link=link) as here,
+        kit.instance() as there,
+        kit.subscribed(here, "the subscription that was cut") as pump_here,
+        kit.subscribed(there, "the peer's subscription") as pump_there,
+    ):
+        pumps = [pump_here, pump_there]
+        for bus in (here, there):
+            await publish_paced(kit, bus, 3, pumps, HEALTHY)
+        # Three times, the second and third time while it is still busy reconnecting.
+        for _ in range(3):
+            tried = link.attempts
+            await link.cut()
+            await _noticed(kit, link, tried)
+            await kit.publish_numbered(here)
+            await kit.publish_numbered(there)
+        for bus in (here, there):
+            await drive_until_heard(kit, bus, pumps, "after its connections were cut an instance is whole again")
+        # Cut between a send and its answer: the peer has it already, so whoever sends again sends twice.
+        for _ in range(2):
+            await link.delay(_DELAY)
+            number = await kit.publish_numbered(here)
+            await kit.comes_true(lambda number=number: number in pump_there.numbers, kit.timing.wait)  # type: ignore[misc]
+            await link.cut()
+            await link.restore()
+            await drive_until_heard(kit, here, pumps, "after its connections were cut an instance is whole again")
+        await settle(kit, [here, there], pumps, "an instance that is whole again receives everything")
+        for pump in pumps:
+            twice = duplicates(pump.numbers)
+            kit.expect(not twice, promised, f"{pump}; more than once came {shown(twice)}")
+
+
+def _liveness(kit: Context) -> float:
+    """The stated time, and what a busy machine may add to it."""
+    return (kit.capabilities.liveness or 0.0) * 1.5 + kit.promptly * 2
+
+
+async def reconnect_half_open_detected(kit: Context) -> None:
+    promised = f"a link that died without a word is noticed within `liveness` = {kit.capabilities.liveness} s"
+    async with (
+        kit.link() as link,
+        kit.instance(link=link) as here,
+        kit.instance() as there,
+        kit.subscribed(here, "the subscription on the dead link") as pump_here,
+        kit.subscribed(there, "the peer's subscription") as pump_there,
+    ):
+        pumps = [pump_here, pump_there]
+        await publish_paced(kit, here, 2, pumps, HEALTHY)
+        tried = link.attempts
+        await link.blackhole()
+        # In silence first: nothing that anybody publishes may be needed for it to be noticed.
+        await kit.until(lambda: link.attempts > tried, promised, "no new connection was tried", within=_liveness(kit))
+        await drive_until_heard(kit, there, [pump_here], f"{promised}, and receiving goes on")
+        await drive_until_heard(kit, here, [pump_there], f"{promised}, and publishing goes on")
+        _expect_alive(kit, pump_here)
+
+
+async def live_subscribed_in_name_only(kit: Context) -> None:
+    promised = f"a subscription that delivers nothing is noticed within `liveness` = {kit.capabilities.liveness} s"
+    async with kit.link() as link:
+        if not isinstance(link, DeafLink):
+            kit.untestable("the harness's links have no `deaf`")
+        async with kit.instance(link=link) as bus, kit.subscribed(bus) as pump, kit.instance() as peer:
+            await publish_paced(kit, bus, 1, [pump], ECHO)
+            tried, warned = link.attempts, len(kit.warnings)
+            await link.deaf()
+            await kit.until(lambda: link.attempts > tried, promised, "no new connection was tried", within=_liveness(kit))
+            await kit.until(lambda: len(kit.warnings) > warned, f"{promised}, and warned of", "there was no warning")
+            await link.restore()
+            await drive_until_heard(kit, peer, [pump], "once the broker delivers again, the stream goes on")

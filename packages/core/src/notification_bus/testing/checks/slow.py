@@ -1,0 +1,120 @@
+"""A subscriber that does not read: bounded, told of, and nobody else's trouble."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from notification_bus.bus import NotificationBus
+from notification_bus.testing.context import Context
+from notification_bus.testing.pump import Pump
+from notification_bus.testing.traffic import HEALTHY, drive_until_heard, expect_in_order, expect_prompt_publishing, publish_paced, shown
+
+__all__ = [
+    "slow_buffer_is_bounded",
+    "slow_drop_is_warned",
+    "slow_drop_is_warned_once",
+    "slow_publisher_unaffected",
+    "slow_recovers_in_order",
+    "slow_sibling_unaffected",
+]
+
+@dataclass(frozen=True, slots=True)
+class _Overflow:
+    """A subscription that was not read while several times its buffer was published."""
+
+    bus: NotificationBus
+    slow: Pump
+    witness: Pump
+    """Another subscription of the same instance, which has read all of it: so all of it has reached this instance."""
+    numbers: list[int]
+
+
+@asynccontextmanager
+async def _overflow(kit: Context, times: int) -> AsyncGenerator[_Overflow]:
+    async with (
+        kit.instance() as bus,
+        # The witness is the older one, so that what an overflow does to younger siblings is no matter here.
+        kit.subscribed(bus, "the reading subscription") as witness,
+        kit.subscribed(bus, "the slow subscription", reading=False) as slow,
+    ):
+        numbers = await publish_paced(kit, bus, times * kit.capabilities.buffer, [witness], HEALTHY)
+        yield _Overflow(bus, slow, witness, numbers)
+
+
+async def slow_publisher_unaffected(kit: Context) -> None:
+    count = 4 * kit.capabilities.buffer
+    async with (
+        kit.instance() as bus,
+        kit.subscribed(bus, "the reading subscription") as witness,
+        kit.subscribed(bus, "the slow subscription", reading=False),
+    ):
+        await expect_prompt_publishing(kit, bus, count, "while a subscription is not read")
+        # Unpaced as that was, the witness may have missed some of it; what comes now must come.
+        await drive_until_heard(kit, bus, [witness], "publishing works beside a subscription that is not read")
+
+
+async def slow_sibling_unaffected(kit: Context) -> None:
+    promised = "a subscription that is not read costs its siblings nothing"
+    async with (
+        kit.instance() as bus,
+        kit.subscribed(bus, "the older sibling") as older,
+        kit.subscribed(bus, "the slow subscription", reading=False),
+        kit.subscribed(bus, "the younger sibling") as younger,
+    ):
+        await publish_paced(kit, bus, 4 * kit.capabilities.buffer, [older, younger], promised)
+
+
+async def slow_buffer_is_bounded(kit: Context) -> None:
+    allowed = kit.capabilities.buffer + kit.capabilities.slack
+    promised = f"a subscription that is not read holds at most `buffer` + `slack` = {allowed} notifications"
+    async with _overflow(kit, 8) as state:
+        slow = state.slow
+        slow.resume()
+        await drive_until_heard(kit, state.bus, [slow], "after an overflow the stream goes on")
+        published = set(state.numbers)
+        held = sum(n is None or n in published for n in map(kit.number_of, slow.items))
+        kit.expect(held <= allowed, promised, f"of {len(published)} published while it was not read, {held} arrived")
+
+
+async def slow_drop_is_warned(kit: Context) -> None:
+    logger = kit.capabilities.drop_logger
+    promised = (
+        f"a drop is warned of on the logger {logger!r}, in a record whose field `notification_bus_event` starts with "
+        "'dropped' and whose `notification_bus_count` is the number of drops it stands for"
+    )
+    async with _overflow(kit, 3) as state:
+        others = [record.getMessage() for record in kit.warnings]
+        kit.expect(kit.drops, promised, f"{len(state.numbers)} published, none read; the warnings were {others or 'none'}")
+        for record in kit.drops:
+            number = getattr(record, "notification_bus_count", None)
+            kit.expect(
+                isinstance(number, int) and number >= 1, promised, f"{record.getMessage()!r} has the count {number!r}"
+            )
+
+
+async def slow_drop_is_warned_once(kit: Context) -> None:
+    promised = "a flood of drops is warned of now and then, with a count, not once for each"
+    async with _overflow(kit, 8) as state:
+        drops = len(state.numbers) - kit.capabilities.buffer
+        warnings = len(kit.drops)
+        kit.expect(warnings <= max(3, drops // 4), promised, f"{warnings} warnings for about {drops} drops")
+
+
+async def slow_recovers_in_order(kit: Context) -> None:
+    promised = "what survives an overflow is in the order published, without duplicates"
+    async with (
+        kit.instance() as bus,
+        kit.subscribed(bus, "the reading subscription") as witness,
+        kit.subscribed(bus, "the paused subscription") as slow,
+    ):
+        await publish_paced(kit, bus, 2, [witness, slow], HEALTHY)
+        slow.pause()
+        during = await publish_paced(kit, bus, 3 * kit.capabilities.buffer, [witness], HEALTHY)
+        slow.resume()
+        await drive_until_heard(kit, bus, [slow], "after an overflow the stream goes on, neither ended nor stuck")
+        expect_in_order(kit, slow, promised)
+        kit.expect(
+            set(during) & set(slow.numbers),
+            "an overflow drops what does not fit, and keeps the rest",
+            f"{slow}: nothing of {len(during)} published while it was paused",
+        )

@@ -1,0 +1,138 @@
+"""Another process with an instance of the bus, for the checks that need one.
+
+    python -m notification_bus.testing.child SPEC CHANNEL MODE
+
+SPEC is a URL for `open_bus`, or `package.module:name` of a harness, a harness class or a function that returns a harness.
+It speaks lines, on stdin and stdout, and ends when its stdin does, so that it never outlives who started it:
+
+* it writes `ready` once its subscription is entered, and `received <body>` for every notification that it receives;
+* MODE `talk`: it publishes the body of every line `publish <body>` that it reads, and then writes `published`;
+* MODE `flood`: it publishes numbered notifications, each with a pad whose length is in it, until it is ended.
+"""
+
+import importlib
+import inspect
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, cast
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from notification_bus.bus import NotificationBus
+from notification_bus.notification import BusNotification
+from notification_bus.testing.harness import Harness
+
+__all__ = ["FLOOD", "main"]
+
+FLOOD: Final = "notifications/contract/flood"
+"""The method of what a flooding child publishes; `n` counts, and `pad` has `size` characters."""
+
+_SIZES: Final = (0, 10, 300, 3000)
+_POLL: Final = 0.005
+
+
+def open_instance(spec: str, channel: str) -> tuple[AbstractAsyncContextManager[NotificationBus], str]:
+    """An instance on that channel and the async library to run it on."""
+    if "://" in spec:
+        from urllib.parse import quote  # noqa: PLC0415  # only for a URL
+
+        from notification_bus.url import open_bus  # noqa: PLC0415  # only for a URL
+
+        bus = open_bus(f"{spec}{'&' if '?' in spec else '?'}channel={quote(channel, safe='')}")
+        return cast("AbstractAsyncContextManager[NotificationBus]", bus), "asyncio"
+    module, _, name = spec.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    # A function or class that makes a harness, unless it is one already.
+    harness = cast("Harness", found() if inspect.isclass(found) or not hasattr(found, "instance") else found)
+    return harness.instance(channel), next(iter(harness.capabilities.backends))
+
+
+class _Lines:
+    """The lines of stdin, read by a thread: the only way that works for every kind of stdin on every system."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in sys.stdin:
+            self._queue.put(line.rstrip("\n"))
+        self._queue.put(None)
+
+    def next(self) -> str | None:
+        """The next line, `None` at the end.
+
+        Raises:
+            queue.Empty: There is none yet.
+        """
+        return self._queue.get_nowait()
+
+
+def _say(*words: str) -> None:
+    print(*words, flush=True)  # noqa: T201  # stdout is the line to the parent
+
+
+async def _receive(bus: NotificationBus, ready: anyio.Event) -> None:
+    async with bus.subscribe() as stream:
+        _say("ready")
+        ready.set()
+        async for notification in stream:
+            _say("received", notification.encode().decode())
+
+
+async def _talk(bus: NotificationBus, lines: _Lines) -> None:
+    while True:
+        try:
+            line = lines.next()
+        except queue.Empty:
+            await anyio.sleep(_POLL)
+            continue
+        if line is None:
+            return
+        word, _, body = line.partition(" ")
+        if word == "publish":
+            await bus.publish(BusNotification.decode(body))
+            _say("published")
+
+
+async def _flood(bus: NotificationBus, lines: _Lines) -> None:
+    number = 0
+    while True:
+        try:
+            if lines.next() is None:
+                return
+        except queue.Empty:
+            await checkpoint()
+        for size in _SIZES:
+            number += 1
+            await bus.publish(BusNotification(FLOOD, {"n": number, "size": size, "pad": "x" * size}))
+        # Enough to be in the middle of something at any moment, and not so much that peers do nothing else.
+        await anyio.sleep(0.001)
+
+
+async def _run(instance: AbstractAsyncContextManager[NotificationBus], mode: str) -> None:
+    work: Callable[[NotificationBus, _Lines], Any] = {"talk": _talk, "flood": _flood}[mode]
+    lines = _Lines()
+    ready = anyio.Event()
+    async with instance as bus, anyio.create_task_group() as tasks:
+        tasks.start_soon(_receive, bus, ready)
+        await ready.wait()
+        await work(bus, lines)
+        tasks.cancel_scope.cancel()
+
+
+def main(arguments: list[str]) -> None:
+    """Run as that process."""
+    spec, channel, mode = arguments
+    instance, backend = open_instance(spec, channel)
+    anyio.run(_run, instance, mode, backend=backend)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,55 @@
+"""The register of broken buses: what each does wrong, and the check that must say so."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from notification_bus.testing.gallery.reference import ReferenceBus
+
+__all__ = ["MUTANTS", "Mutant", "broken"]
+
+_Bus = TypeVar("_Bus", bound=type[ReferenceBus])
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One broken bus."""
+
+    bus: type[ReferenceBus]
+    """The reference bus with one part replaced."""
+
+    row: str
+    """The row of the table of broken buses that it belongs to."""
+
+    check: str
+    """The id of the check that must catch it."""
+
+    fragment: str
+    """Words of the message by which that check fails."""
+
+    @property
+    def id(self) -> str:
+        """The class's name."""
+        return self.bus.__name__
+
+    @property
+    def prose(self) -> str:
+        """What it does wrong, in one sentence."""
+        return " ".join((self.bus.__doc__ or "").split())
+
+
+MUTANTS: Final[dict[str, Mutant]] = {}
+"""Every broken bus, by id, once the modules of the gallery have been imported."""
+
+
+def broken(row: str, *, check: str, fragment: str) -> Callable[[_Bus], _Bus]:
+    """Register a broken bus. Its docstring says in one sentence what it does wrong."""
+
+    def register(bus: _Bus) -> _Bus:
+        mutant = Mutant(bus, row, check, fragment)
+        if mutant.id in MUTANTS:
+            raise ValueError(f"two broken buses are named {mutant.id}")
+        MUTANTS[mutant.id] = mutant
+        return bus
+
+    return register

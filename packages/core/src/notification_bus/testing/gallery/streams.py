@@ -1,0 +1,290 @@
+"""Broken in the subscription: its bounds, its noise, its cancellation, its end."""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from functools import cached_property
+from typing import cast
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from notification_bus.notification import GAP, BusNotification
+from notification_bus.testing.gallery.mutant import broken
+from notification_bus.testing.gallery.reference import ReferenceBus
+from notification_bus.testing.gallery.stream import Stream
+
+
+class _Unbounded(Stream):
+    def overflow(self) -> None:
+        pass
+
+
+@broken("unbounded", check="slow.buffer_is_bounded", fragment="")
+class BuffersWithoutBound(ReferenceBus):
+    """Keeps everything that a subscription has not read."""
+
+    stream_type = _Unbounded
+
+
+@broken("wrong noise", check="slow.drop_is_warned", fragment="")
+class DropsSilently(ReferenceBus):
+    """Says nothing of what it drops."""
+
+    def dropped(self, where: str, text: str, count: int = 1) -> None:
+        pass
+
+
+@broken("wrong noise", check="slow.drop_is_warned_once", fragment="")
+class WarnsOfEveryDrop(ReferenceBus):
+    """Logs a warning for each notification that it drops."""
+
+    def dropped(self, where: str, text: str, count: int = 1) -> None:
+        fields = {"notification_bus_event": f"dropped:{where}", "notification_bus_count": count}
+        logging.getLogger("notification_bus.gallery").warning("dropped a notification: %s", text, extra=fields)
+
+
+class _EndsWhenFull(Stream):
+    def put(self, notification: BusNotification) -> None:
+        if len(self.items) >= self.limit:
+            self.finish()
+        if not self.ended:
+            super().put(notification)
+
+
+@broken("overflow is fatal", check="slow.recovers_in_order", fragment="")
+class OverflowEndsTheStream(ReferenceBus):
+    """Ends a subscription that does not read in time."""
+
+    stream_type = _EndsWhenFull
+
+
+class _WedgesWhenFull(Stream):
+    wedged = False
+
+    def overflow(self) -> None:
+        super().overflow()
+        self.wedged = True
+
+    async def filled(self) -> None:
+        while self.wedged and not self.ended:
+            await self.bus.changed.wait()
+        await super().filled()
+
+
+@broken("overflow is fatal", check="slow.recovers_in_order", fragment="")
+class OverflowWedgesTheStream(ReferenceBus):
+    """Never yields again on a subscription that has overflowed, and does not end it either."""
+
+    stream_type = _WedgesWhenFull
+
+
+@broken("overflow hurts bystanders", check="slow.sibling_unaffected", fragment="")
+class OverflowStarvesSiblings(ReferenceBus):
+    """Stops handing a notification on at the first subscription that is full."""
+
+    def deliver(self, notification: BusNotification) -> None:
+        for stream in self.streams:
+            full = len(stream.items) >= stream.limit
+            stream.put(notification)
+            if full:
+                break
+
+
+@broken("overflow hurts bystanders", check="slow.publisher_unaffected", fragment="")
+class OverflowPoisonsPublish(ReferenceBus):
+    """Raises the overflow of a subscription into the next publish."""
+
+    overflowed = False
+
+    def dropped(self, where: str, text: str, count: int = 1) -> None:
+        super().dropped(where, text, count)
+        self.overflowed = True
+
+    async def publish(self, notification: BusNotification) -> None:
+        if self.overflowed:
+            raise RuntimeError("a subscription is full")
+        await super().publish(notification)
+
+
+@broken("makes the producer wait", check="slow.publisher_unaffected", fragment="")
+class PublishWaitsForTheSlowest(ReferenceBus):
+    """Has a publisher wait until every subscription has room."""
+
+    async def publish(self, notification: BusNotification) -> None:
+        while any(len(stream.items) >= stream.limit for stream in self.streams):
+            await self.changed.wait()
+        await super().publish(notification)
+
+
+@broken("shares or mistypes deliveries", check="deliver.fan_out", fragment="")
+class YieldsDicts(ReferenceBus):
+    """Yields the parsed JSON in place of a notification."""
+
+    def deliver(self, notification: BusNotification) -> None:
+        value = {"method": notification.method, "params": notification.params}
+        super().deliver(cast("BusNotification", value))
+
+
+class _EatsCancellation(Stream):
+    async def filled(self) -> None:
+        try:
+            await super().filled()
+        except anyio.get_cancelled_exc_class():
+            self.items.append(GAP)  # something to return, for who called is not listening any more
+
+
+@broken("eats cancellation", check="cancel.next_is_survivable_and_lossless", fragment="")
+class ReadEatsCancellation(ReferenceBus):
+    """Catches the cancellation of a read, and returns as if nothing had been."""
+
+    stream_type = _EatsCancellation
+
+
+class _Generates(Stream):
+    @cached_property
+    def generator(self) -> AsyncGenerator[BusNotification, None]:
+        return self._generate()
+
+    async def _generate(self) -> AsyncGenerator[BusNotification, None]:
+        while True:
+            try:
+                await self.filled()
+                yield self.take()
+            except StopAsyncIteration:
+                return
+
+    async def __anext__(self) -> BusNotification:
+        return await anext(self.generator)
+
+    async def leave(self) -> None:
+        await super().leave()
+        with suppress(RuntimeError):  # a reader is in it, and ends it
+            await self.generator.aclose()
+
+
+@broken("fragile reads", check="cancel.next_is_survivable_and_lossless", fragment="")
+class StreamIsAGenerator(ReferenceBus):
+    """Yields from an async generator, which the first cancelled read finishes."""
+
+    stream_type = _Generates
+
+
+class _TakesTooSoon(Stream):
+    async def __anext__(self) -> BusNotification:
+        await self.filled()
+        notification = self.take()
+        await checkpoint()
+        return notification
+
+
+@broken("fragile reads", check="cancel.next_is_survivable_and_lossless", fragment="")
+class CancelledReadLosesOne(ReferenceBus):
+    """Takes a notification out of the buffer and awaits once more before returning it."""
+
+    stream_type = _TakesTooSoon
+
+
+class _LeftOnce(Stream):
+    left = False
+
+    async def leave(self) -> None:
+        if self.left:
+            raise RuntimeError("this subscription has been closed")
+        self.left = True
+        await super().leave()
+
+
+@broken("bad closing", check="sub.close_wakes_and_is_idempotent", fragment="")
+class SecondLeaveRaises(ReferenceBus):
+    """Raises where a subscription is left a second time."""
+
+    stream_type = _LeftOnce
+
+
+class _LeavesItsReader(Stream):
+    async def leave(self) -> None:
+        self.bus.close_stream(self)
+
+
+@broken("bad closing", check="sub.close_wakes_and_is_idempotent", fragment="")
+class LeavingDoesNotWake(ReferenceBus):
+    """Leaves a reader waiting in a subscription that has been left."""
+
+    stream_type = _LeavesItsReader
+
+
+class _AsksToLeave(Stream):
+    async def leave(self) -> None:
+        await super().leave()
+        with anyio.move_on_after(5, shield=True):
+            while self.bus.connection is not None:
+                try:
+                    await self.bus.connection.ping()
+                except ConnectionError:
+                    continue
+                return
+
+
+@broken("bad closing", check="cancel.consumer_unwinds_in_stall", fragment="")
+class LeavingAsksTheBroker(ReferenceBus):
+    """Waits for the broker's word when a subscription is left, cancelled or not."""
+
+    stream_type = _AsksToLeave
+
+
+@broken("wrong scope", check="sub.close_one_keeps_others", fragment="")
+class ClosingOneClosesAll(ReferenceBus):
+    """Ends every subscription of the instance with the first that is left."""
+
+    def close_stream(self, stream: Stream) -> None:
+        super().close_stream(stream)
+        for other in tuple(self.streams):
+            super().close_stream(other)
+
+
+class _Unsubscribes(Stream):
+    async def leave(self) -> None:
+        await super().leave()
+        if not self.bus.streams and self.bus.connection is not None:
+            await self.bus.connection.unsubscribe(self.bus.channel, wait=False)
+
+
+@broken("wrong scope", check="sub.reopen_after_last_close", fragment="")
+class NeverSubscribesAgain(ReferenceBus):
+    """Unsubscribes at the broker with its last subscription, and not the other way with the next."""
+
+    stream_type = _Unsubscribes
+
+    async def prove(self, connection: object) -> None:
+        await anyio.sleep_forever()
+
+
+class _Resubscribes(Stream):
+    async def leave(self) -> None:
+        await super().leave()
+        connection = self.bus.connection
+        if connection is not None:
+            await connection.unsubscribe(self.bus.channel)
+            await anyio.sleep(0.005)  # a broker across a network
+            await connection.subscribe(self.bus.channel)
+
+
+@broken("wrong scope", check="sub.churn_keeps_stable_whole", fragment="")
+class ChurnDisturbsDelivery(ReferenceBus):
+    """Makes its subscription at the broker anew whenever one of its own is left."""
+
+    stream_type = _Resubscribes
+
+
+class _DropsUntold(Stream):
+    def overflow(self) -> None:
+        super().overflow()
+        self.lost = False
+
+
+@broken("announces no gap", check="gap.on_overflow", fragment="")
+class NoGapOnOverflow(ReferenceBus):
+    """Drops the oldest of a full subscription and does not tell its reader."""
+
+    stream_type = _DropsUntold

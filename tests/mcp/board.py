@@ -1,0 +1,97 @@
+"""The server of the tests, and a replica of it as a process: `python -m tests.mcp.board`, told by its environment."""
+
+import json
+import os
+import socket
+import sys
+import threading
+from typing import Final, Literal
+
+import uvicorn
+from mcp.server.mcpserver import Context, MCPServer
+
+from notification_bus import OpenableBus, open_bus
+from notification_bus.mcp import McpSubscriptions
+
+__all__ = ["BUS", "LAST", "STDIO", "TASK", "Kind", "build"]
+
+BUS: Final = "NOTIFICATION_BUS_TEST_BOARD"
+"""The environment variable with the bus's URL."""
+
+STDIO: Final = "NOTIFICATION_BUS_TEST_STDIO"
+"""Set where the board is to be served over standard input and output."""
+
+TASK: Final = "board://tasks/1"
+LAST: Final = "board://last"
+
+Kind = Literal["tools", "prompts", "resources", "task"]
+
+
+def build(name: str, subscriptions: McpSubscriptions) -> MCPServer[dict[str, object]]:
+    """A server whose tools do nothing but tell of changes."""
+    mcp = MCPServer(name, subscriptions=subscriptions, lifespan=subscriptions.lifespan, log_level="WARNING")
+
+    @mcp.tool()
+    async def change(kind: Kind, ctx: Context) -> str:
+        match kind:
+            case "tools":
+                await ctx.notify_tools_changed()
+            case "prompts":
+                await ctx.notify_prompts_changed()
+            case "resources":
+                await ctx.notify_resources_changed()
+            case "task":
+                await ctx.notify_resource_updated(TASK)
+        return name
+
+    @mcp.tool()
+    async def update(uri: str, ctx: Context) -> str:
+        await ctx.notify_resource_updated(uri)
+        return name
+
+    @mcp.tool()
+    async def burst(count: int, ctx: Context) -> str:
+        for _ in range(count):
+            await ctx.notify_tools_changed()
+        await ctx.notify_resource_updated(LAST)
+        return name
+
+    @mcp.tool()
+    async def state() -> str:
+        bus, ours = subscriptions.bus, subscriptions.stats()
+        assert isinstance(bus, OpenableBus)
+        theirs = bus.stats()
+        return json.dumps(
+            {
+                "ready": ours.ready,
+                "delivered": ours.delivered,
+                "gaps": ours.gaps,
+                "connected": theirs.connected,
+                "reconnects": theirs.reconnects,
+            }
+        )
+
+    _ = change, update, burst, state
+    return mcp
+
+
+def _watch_parent() -> None:
+    """End with the process that started this one."""
+    sys.stdin.read()
+    os._exit(0)
+
+
+def _main() -> None:
+    mcp = build("board", McpSubscriptions(open_bus(os.environ[BUS]), ready_timeout=1.0))
+    if STDIO in os.environ:
+        mcp.run()
+        return
+    threading.Thread(target=_watch_parent, daemon=True).start()
+    listening = socket.create_server(("127.0.0.1", 0))
+    print(listening.getsockname()[1], flush=True)  # noqa: T201  # the parent reads the port
+    config = uvicorn.Config(mcp.streamable_http_app(), log_level="warning", timeout_graceful_shutdown=1)
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+if __name__ == "__main__":
+    _main()
