@@ -4,7 +4,7 @@ from importlib import metadata
 
 from notification_bus.broker import BrokerBus
 from notification_bus.bus import NotificationBus
-from notification_bus.connection import BrokerConnection, NotPrimaryError, SendRefusedError
+from notification_bus.connection import BrokerConnection, EchoLostError, NotPrimaryError, SendRefusedError
 from notification_bus.errors import (
     BusBackendError,
     BusClosedError,
@@ -34,6 +34,7 @@ __all__ = [
     "BusStats",
     "BusURLError",
     "DropReason",
+    "EchoLostError",
     "InvalidNotificationError",
     "JsonObject",
     "JsonValue",

@@ -1,7 +1,7 @@
 """One connection's life: a writer, a reader and a prober, all ended by the first that fails."""
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 
 from notification_bus._ledger import Ledger
 from notification_bus._liveness import CONTROL_PREFIX, GAP_METHOD, PROBE_METHOD, Peers, Probe
-from notification_bus.connection import BrokerConnection, NotPrimaryError, SendRefusedError
+from notification_bus.connection import BrokerConnection, EchoLostError, NotPrimaryError, SendRefusedError
 from notification_bus.errors import MalformedBodyError
 from notification_bus.notification import GAP, BusNotification, decode_bodies, encode_frame
 
@@ -180,9 +180,20 @@ class Session:
     # -- the receiving half
 
     async def _read(self) -> None:
+        batches = self._connection.receive()
+        try:
+            await self._deliver(batches)
+        finally:
+            if isinstance(batches, AsyncGenerator):
+                # Cancelled between two batches, a generator would be left to the garbage collector.
+                with anyio.move_on_after(self._ledger.options.close_timeout / 2, shield=True):
+                    await batches.aclose()
+        raise ConnectionError("the broker ended the subscription")
+
+    async def _deliver(self, batches: AsyncIterator[Sequence[bytes | str]]) -> None:
         ledger = self._ledger
         turn = 0
-        async for batch in self._connection.receive():
+        async for batch in batches:
             self._heard_at = anyio.current_time()
             for data in batch:
                 notifications, errors = decode_bodies(data)
@@ -197,7 +208,6 @@ class Session:
                 if turn >= _TURN:
                     turn = 0
                     await checkpoint()
-        raise ConnectionError("the broker ended the subscription")
 
     def _control(self, notification: BusNotification) -> None:
         if notification.method == PROBE_METHOD:
@@ -248,7 +258,7 @@ class Session:
                     await self._answered.wait()
                     break
             else:
-                raise ConnectionError(
+                raise EchoLostError(
                     f"what this instance published did not come back within {options.probe_timeout:g} s: "
                     "the link is dead, or the broker confirms and does not deliver"
                 )

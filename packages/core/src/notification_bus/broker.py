@@ -12,10 +12,9 @@ from notification_bus._backend import backend_name, current_loop
 from notification_bus._ledger import Ledger
 from notification_bus._supervisor import Supervisor
 from notification_bus.connection import BrokerConnection
-from notification_bus.errors import BusBackendError, BusClosedError, BusNotReadyError, NotificationTooLargeError
+from notification_bus.errors import BusBackendError, BusClosedError, BusNotReadyError
 from notification_bus.fanout import Buffer, Subscription
 from notification_bus.lifecycle import CountedBus
-from notification_bus.memory import DEFAULT_MAX_BODY
 from notification_bus.notification import BusNotification
 from notification_bus.options import BusOptions, OptionValues
 from notification_bus.stats import BusStats
@@ -51,7 +50,6 @@ class BrokerBus(CountedBus, ABC):
         super().__init__()
         self.address = address
         self.options = BusOptions(channel=channel, **options)
-        self.max_body: int = DEFAULT_MAX_BODY
         self._logger = logging.getLogger(f"notification_bus.{self.broker}")
         self._ledger = Ledger(repr(self), self._logger, self.options)
         self._secrets = sorted((secret for secret in secrets if secret), key=len, reverse=True)
@@ -90,13 +88,6 @@ class BrokerBus(CountedBus, ABC):
         self._ledger.outbox.put(body)
         # A burst from one task must not keep the writer from running until the outbox is full.
         await checkpoint()
-
-    def _encode(self, notification: BusNotification) -> bytes:
-        self._check_open()
-        body = notification.encode()
-        if len(body) > self.max_body:
-            raise NotificationTooLargeError(len(body), self.max_body)
-        return body
 
     def subscribe(self) -> Subscription:
         """A subscription: a context that is ready once entered, and yields an iterator of notifications.

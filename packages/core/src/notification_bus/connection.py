@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 
 from notification_bus.errors import NotificationBusError
-from notification_bus.memory import DEFAULT_MAX_BODY
+from notification_bus.lifecycle import DEFAULT_MAX_BODY
 
-__all__ = ["BrokerConnection", "NotPrimaryError", "SendRefusedError"]
+__all__ = ["BrokerConnection", "EchoLostError", "NotPrimaryError", "SendRefusedError"]
 
 
 class SendRefusedError(NotificationBusError):
@@ -26,6 +26,10 @@ class SendRefusedError(NotificationBusError):
 
 class NotPrimaryError(NotificationBusError, ConnectionError):
     """This node is not the primary: what is published on it reaches nobody else. Raised by an adapter, and retried."""
+
+
+class EchoLostError(NotificationBusError, ConnectionError):
+    """What this instance published did not come back to it. Raised by `BrokerBus`; an adapter may know a `remedy`."""
 
 
 class BrokerConnection(ABC):

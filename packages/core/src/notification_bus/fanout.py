@@ -65,7 +65,8 @@ class Buffer(AsyncIterator[BusNotification]):
     def abandon(self) -> None:
         """Stop buffering: nobody can read this any more. Safe from any thread."""
         self._closed = True
-        self._items.clear()
+        # Replaced and not cleared: a `put` of the loop's own thread may be between its look and its drop.
+        self._items = deque()
 
     @property
     def closed(self) -> bool:
@@ -96,6 +97,8 @@ class Buffer(AsyncIterator[BusNotification]):
         while True:
             if self._gap:
                 self._gap = False
+                while self._items and self._items[0] is GAP:
+                    self._items.popleft()  # the same place: one is enough
                 return GAP
             if self._items:
                 self._streak += 1
@@ -114,18 +117,25 @@ class Subscription(AsyncIterator[BusNotification]):
     Leaving it, from any task and any number of times, ends the iteration at once and wakes a reader that waits in it.
     """
 
-    __slots__ = ("_buffer", "_left", "_open", "_remove")
+    __slots__ = ("_buffer", "_entering", "_left", "_open", "_remove")
 
     def __init__(self, open_: Callable[[], Awaitable[Buffer]], remove: Callable[[Buffer], None]) -> None:
         self._open = open_
         self._remove = remove
         self._buffer: Buffer | None = None
+        self._entering = False
         self._left = False
 
     async def __aenter__(self) -> Self:
-        if self._buffer is not None or self._left:
+        if self._entering or self._buffer is not None or self._left:
             raise RuntimeError("this subscription has been entered before: call subscribe() for each `async with`")
-        self._buffer = await self._open()
+        self._entering = True
+        try:
+            self._buffer = await self._open()
+        finally:
+            self._entering = False
+        if self._left:  # meanwhile, by another task
+            self._remove(self._buffer)
         return self
 
     async def __aexit__(
@@ -160,7 +170,7 @@ class Fanout:
         self._buffers: set[Buffer] = set()
 
     def __len__(self) -> int:
-        self._buffers = {buffer for buffer in self._buffers if not buffer.closed}
+        self._forget_abandoned()
         return len(self._buffers)
 
     def __bool__(self) -> bool:
@@ -180,13 +190,19 @@ class Fanout:
         put = 0
         for buffer in self._buffers:
             put += buffer.put(notification)
+        if put < len(self._buffers):
+            self._forget_abandoned()
         return put
 
     def gap(self) -> int:
         """Announce a gap to every subscription; how many there were."""
+        self._forget_abandoned()
         for buffer in self._buffers:
             buffer.put_gap()
         return len(self._buffers)
+
+    def _forget_abandoned(self) -> None:
+        self._buffers = {buffer for buffer in self._buffers if not buffer.closed}
 
     def close(self) -> None:
         """End every stream: each reads what it still holds, then its iteration ends."""

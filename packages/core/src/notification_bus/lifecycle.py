@@ -3,16 +3,20 @@
 import os
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Final, Protocol, Self, runtime_checkable
 
 import anyio
 
 from notification_bus._backend import current_loop, loop_is_over
 from notification_bus.bus import NotificationBus
-from notification_bus.errors import BusClosedError
+from notification_bus.errors import BusClosedError, NotificationTooLargeError
+from notification_bus.notification import BusNotification
 from notification_bus.stats import BusStats
 
-__all__ = ["CountedBus", "OpenableBus"]
+__all__ = ["DEFAULT_MAX_BODY", "CountedBus", "OpenableBus"]
+
+DEFAULT_MAX_BODY: Final = 1_048_576
+"""Bytes of the largest body where the broker sets no smaller limit: a notification says that something changed."""
 
 
 @runtime_checkable
@@ -52,6 +56,9 @@ class OpenableBus(NotificationBus, Protocol):
 class CountedBus(ABC):
     """The counting, shared by the buses here: a subclass says how to start and how to stop."""
 
+    max_body: int = DEFAULT_MAX_BODY
+    """Bytes of the largest body that this bus carries."""
+
     def __init__(self) -> None:
         self._entered = 0
         self._home: tuple[object, int] | None = None
@@ -83,6 +90,16 @@ class CountedBus(ABC):
                 f"this {type(self).__name__} is open in another event loop or process: use it there "
                 "(from a thread, by anyio.from_thread.run), or build one for this one after the fork"
             )
+
+    def _encode(self, notification: BusNotification) -> bytes:
+        """The body of what a caller publishes, or an error that says what the caller can mend."""
+        self._check_open()
+        if not isinstance(notification, BusNotification):
+            raise TypeError(f"publish takes a BusNotification, not {type(notification).__name__}")
+        body = notification.encode()
+        if len(body) > self.max_body:
+            raise NotificationTooLargeError(len(body), self.max_body)
+        return body
 
     async def __aenter__(self) -> Self:
         if self._home is not None and (self._home[1] != os.getpid() or loop_is_over(self._home[0])):

@@ -1,23 +1,19 @@
 """`MemoryBus`: the contract within one process, for development, tests and servers with a single replica."""
 
 import logging
-from typing import Final, Self, Unpack, cast
+from typing import Self, Unpack, cast
 from weakref import WeakValueDictionary
 
 from anyio.lowlevel import RunVar, checkpoint
 
 from notification_bus._warnings import FloodLog
-from notification_bus.errors import NotificationTooLargeError
 from notification_bus.fanout import Buffer, Fanout, Subscription
-from notification_bus.lifecycle import CountedBus
+from notification_bus.lifecycle import DEFAULT_MAX_BODY, CountedBus
 from notification_bus.notification import BusNotification
 from notification_bus.options import BusOptions, OptionValues, refuse_unknown, split_url
 from notification_bus.stats import BusStats, Counters
 
-__all__ = ["DEFAULT_MAX_BODY", "MemoryBus"]
-
-DEFAULT_MAX_BODY: Final = 1_048_576
-"""Bytes of the largest body where the broker sets no smaller limit: a notification says that something changed."""
+__all__ = ["MemoryBus"]
 
 _logger = logging.getLogger("notification_bus.memory")
 
@@ -74,10 +70,7 @@ class MemoryBus(CountedBus):
             NotificationTooLargeError: The body has more than `max_body` bytes.
             BusClosedError: The bus is not open.
         """
-        self._check_open()
-        body = notification.encode()
-        if len(body) > self.max_body:
-            raise NotificationTooLargeError(len(body), self.max_body)
+        self._encode(notification)
         self._counters.published += 1
         assert self._shared is not None  # noqa: S101  # an open bus has one
         for bus in self._shared.members:

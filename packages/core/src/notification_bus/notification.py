@@ -296,8 +296,9 @@ def _refuse_repeated_members(raw: bytes) -> None:
         # The members of an object come last, so what is noted for nested objects is overwritten by the outermost.
         return {"": [name for name in ("method", "params") if names.count(name) > 1], "values": dict(pairs)}
 
-    # The parser has bounded depth and digits before, so the standard library's decoder meets nothing hostile here.
-    outer: Any = json.loads(raw, object_pairs_hook=members)
+    # The parser has bounded the depth before, so the standard library's decoder meets nothing hostile here. Integers
+    # stay text: a program may have set Python's limit on their digits below what the parser reads.
+    outer: Any = json.loads(raw, object_pairs_hook=members, parse_int=str)
     bodies = cast("list[Any]", outer if isinstance(outer, list) else [outer])
     for item in bodies:
         if isinstance(item, dict):
@@ -331,15 +332,25 @@ def _copy_object(value: Mapping[Any, Any], where: str, depth: int) -> dict[str, 
     if depth <= 0:
         _refuse(where, f"is nested deeper than the {MAX_DEPTH} levels that every peer can read (or contains itself)")
     copied: dict[str, Any] = {}
+    plain = True
     for key, item in value.items():
         if type(key) is not str:
             if not isinstance(key, str):
-                _refuse(where, f"has the key {key!r}, a {type(key).__name__}: keys are strings")
+                _refuse(where, f"has {_show_key(key)} of type {type(key).__name__}: keys are strings")
             key = str.__str__(key)  # noqa: PLW2901  # a plain str from a subclass of it, such as an enumeration's member
-            if key in copied:
-                _refuse(where, f"has the key {key!r} twice")
+            plain = False
+        # Keys of a subclass may have differed where their texts do not.
+        if not plain and key in copied:
+            _refuse(where, f"has the key {key!r} twice")
         copied[key] = item if type(item) is str else _copy_checked(item, f"{where}[{key!r}]", depth)
     return copied
+
+
+def _show_key(key: object) -> str:
+    try:
+        return f"the key {key!r}"
+    except Exception:  # an integer of more digits than Python shows, or a repr of the caller's that fails
+        return "a key"
 
 
 def _copy_checked(value: Any, where: str, depth: int) -> Any:

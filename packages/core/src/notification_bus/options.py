@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Final, TypedDict
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit, urlunsplit
 
 from notification_bus.errors import BusURLError
 
@@ -99,6 +99,16 @@ def _read_option(name: str, text: str) -> str | int | float | bool:
         raise BusURLError(f"the option {name}={text!r} is not a number") from None
 
 
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        # The standard library's error quotes the part in which the password is.
+        raise BusURLError(
+            "the URL cannot be read: percent-encode the special characters of the user and the password, as %40 for @"
+        ) from None
+
+
 def split_url(url: str) -> tuple[str, dict[str, str | int | float | bool], list[tuple[str, str]]]:
     """Take a bus URL apart.
 
@@ -107,9 +117,9 @@ def split_url(url: str) -> tuple[str, dict[str, str | int | float | bool], list[
         client's.
 
     Raises:
-        BusURLError: An option stands twice or cannot be read.
+        BusURLError: It cannot be read, or an option stands twice or cannot be read.
     """
-    parts = urlsplit(url)
+    parts = _split(url)
     ours: dict[str, str | int | float | bool] = {}
     theirs: list[tuple[str, str]] = []
     for name, text in parse_qsl(parts.query, keep_blank_values=True):
@@ -142,6 +152,6 @@ def refuse_unknown(names: Mapping[str, str] | list[tuple[str, str]], known: str 
 
 def redact_url(url: str) -> str:
     """The URL as it may be shown: without user, password and query, any of which can hold a secret."""
-    parts = urlsplit(url)
+    parts = _split(url)
     hosts = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, hosts, parts.path, "", ""))
