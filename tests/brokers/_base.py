@@ -67,7 +67,7 @@ class ServerConfig(TypedDict, total=False):
     settings: Mapping[str, str]
     """PostgreSQL: more `-c name=value` settings."""
     password: str
-    """Demanded of every client. The server's `url` has it, percent-encoded, and the user's name where there must be one.
+    """Demanded of every client. The server's `url` has it, percent-encoded, and a user's name where there must be one.
 
     The NATS client decodes nothing, so for NATS it should be letters and digits."""
     tls: Tls

@@ -32,6 +32,8 @@ IMAGES: Final[Mapping[Kind, str]] = {"redis": "redis:7", "nats": "nats:2", "post
 
 _PORTS: Final[Mapping[Kind, int]] = {"redis": 6379, "nats": 4222, "postgres": 5432}
 _PASSWORD: Final = "tests"  # noqa: S105 - an image of PostgreSQL demands one; this is no secret
+_PASSING: Final = ("in use", "already allocated", "broken pipe")
+"""In an engine's error: the port was taken in the last moment, or the copying of a file failed. Trying again helps."""
 _SURELY_ENDED: Final = 1.0
 """Seconds that a container must be reported as ended before it counts as such."""
 _CONFIG_FILE: Final = "/nats-tests.conf"
@@ -94,6 +96,7 @@ class DockerServer(Server):
         self.password = config.get("password", _PASSWORD if kind == "postgres" else None)
         self._config = config
         self._paused = False
+        self.host = "127.0.0.1"
         self._launch()
 
     @staticmethod
@@ -127,7 +130,7 @@ class DockerServer(Server):
                 self._await_answer()
             except BaseException as error:
                 self._outer.stop()
-                if attempts_left == 0 or "in use" not in str(error):
+                if attempts_left == 0 or not any(passing in str(error) for passing in _PASSING):
                     raise
             else:
                 return
@@ -145,8 +148,10 @@ class DockerServer(Server):
                 text = config.get("text", "")
                 if self.password is not None:
                     text += f'\nauthorization {{ user: bus, password: "{self.password}" }}\n'
-                container.with_copy_into_container(text.encode(), _CONFIG_FILE)
-                container.with_command(["--config", _CONFIG_FILE, *config.get("args", ())])
+                file = ["--config", _CONFIG_FILE] if text else []
+                if text:
+                    container.with_copy_into_container(text.encode(), _CONFIG_FILE)
+                container.with_command([*file, *config.get("args", ())])
             case "postgres":
                 settings = {"fsync": "off", "full_page_writes": "off", "max_connections": "200"}
                 settings.update(config.get("settings", {}))

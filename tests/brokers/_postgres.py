@@ -16,8 +16,8 @@ from tests.brokers._process import unprivileged, workspace
 __all__ = ["PostgresServer"]
 
 _SETTINGS = {
-    # The page cache survives a killed server; a crash of the machine may take everything. Commits stay synchronous: what
-    # was committed must be there after a kill, and without the waiting for a disk it costs a few microseconds.
+    # The page cache survives a killed server; a crash of the machine may take everything. Commits stay synchronous, for
+    # what was committed must be there after a kill; without a disk to wait for they cost a few microseconds.
     "fsync": "off",
     "full_page_writes": "off",
     "max_connections": "200",
@@ -83,7 +83,7 @@ def _template(program: Path) -> Path:
     """A data folder fresh from initdb, made once: copying it is many times faster."""
     folder = workspace().folder("postgres-template")
     _give(folder)
-    options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"]
+    options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--wal-segsize=1"]
     _run([str(program.parent / "initdb"), "--pgdata", str(folder / "data"), *options])
     return folder / "data"
 

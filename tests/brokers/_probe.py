@@ -94,6 +94,6 @@ async def _ask_postgres(url: str) -> str:
 
     connection = await asyncpg.connect(url, timeout=5)
     try:
-        return str(await connection.fetchval("SHOW server_version"))
+        return str(await connection.fetchval("SHOW server_version")).split()[0]
     finally:
         await connection.close(timeout=5)

@@ -198,7 +198,7 @@ async def _redis(url: str, channel: str, ca: Path | None) -> AsyncGenerator[Redi
                 reader.cancel()
                 await asyncio.wait({reader}, timeout=_CLOSING)
             with anyio.move_on_after(_CLOSING):
-                await pubsub.aclose()  # type: ignore[no-untyped-call]
+                await pubsub.aclose()
             with anyio.move_on_after(_CLOSING):
                 await client.aclose()
 
@@ -228,7 +228,7 @@ async def _nats(url: str, channel: str, ca: Path | None) -> AsyncGenerator[NatsW
 
 async def _settle(client: "Client") -> None:
     """Wait until the server has everything: a flush alone overtakes what is still buffered, and proves nothing."""
-    while client.pending_data_size:  # noqa: ASYNC110 - the library has no event for it
+    while client.pending_data_size:
         await asyncio.sleep(0)
     await client.flush()
 

@@ -19,6 +19,9 @@ from notification_bus_redis._connection import RedisConnection, grant
 
 __all__ = ["RedisBus"]
 
+_HANDSHAKE = "in the handshake"
+"""Tells a server that hangs up on connecting from one that is lost later: only the first has a remedy."""
+
 _SCHEMES = {"valkey": "redis", "valkeys": "rediss"}
 
 _OVERRIDES: dict[str, Any] = {
@@ -85,7 +88,11 @@ class RedisBus(BrokerBus):
 
     async def connect(self) -> RedisConnection:
         """One try: both connections, the node's role, and the subscription confirmed."""
-        return await RedisConnection.open(self._make, self.channel)
+        try:
+            return await RedisConnection.open(self._make, self.channel)
+        except exceptions.ConnectionError as exc:
+            exc.add_note(_HANDSHAKE)
+            raise
 
     def _make(self) -> AbstractConnection:
         settings = {k: v for k, v in self._pool.connection_kwargs.items() if not k.startswith(_DROPPED)}
@@ -154,4 +161,6 @@ def _remedy(exc: BaseException, channel: str) -> str | None:
         return "what answers there is no Redis, or wants TLS: check the port, or use rediss://"
     if isinstance(exc, TimeoutError | exceptions.TimeoutError):
         return "the host does not answer: check its address, the firewall, and whether the server wants rediss://"
+    if _HANDSHAKE in getattr(exc, "__notes__", ()):
+        return "the server hung up at once: check that a Redis is on that port, and whether it wants TLS, rediss://"
     return None

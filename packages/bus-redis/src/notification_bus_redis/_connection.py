@@ -84,7 +84,7 @@ class RedisConnection(BrokerConnection):
 
 
 async def _connect(connection: AbstractConnection) -> None:
-    await connection.connect()  # type: ignore[no-untyped-call]  # redis-py leaves it without types
+    await connection.connect()
 
 
 async def _read(connection: AbstractConnection) -> Any:

@@ -1,0 +1,8 @@
+"""redis-py runs on asyncio only."""
+
+import pytest
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
