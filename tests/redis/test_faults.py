@@ -1,6 +1,7 @@
 """RedisBus on a real server that is killed, frozen and cut off. The ids are those of the catalogue of faults."""
 
 import logging
+from typing import Any
 
 import anyio
 import pytest
@@ -12,8 +13,8 @@ from tests.brokers import Provider, Server, witness
 from tests.redis.support import PATIENCE, channel, eventually, gaps, marker_arrives, next_of, quick_bus, receives
 
 
-async def pubsub_clients(admin: object, name: str) -> list[dict[str, str]]:
-    listing = await admin.client_list()  # type: ignore[attr-defined]
+async def pubsub_clients(admin: Any, name: str) -> list[dict[str, str]]:
+    listing: list[dict[str, str]] = await admin.client_list()
     return [client for client in listing if int(client["sub"]) > 0 and client["name"] == name]
 
 
