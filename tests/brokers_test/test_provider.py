@@ -8,8 +8,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
+
 from tests.brokers import (
     IMAGES,
     KINDS,
@@ -42,7 +44,7 @@ LIMIT = 20.0
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "flavour" in metafunc.fixturenames:
-        provider = Provider(metafunc.config.getoption("--brokers"))
+        provider = Provider(cast("Mode", metafunc.config.getoption("--brokers")))
         pairs = [(kind, flavour) for kind in KINDS for flavour in provider.flavours(kind)]
         metafunc.parametrize(("kind", "flavour"), pairs, ids=[flavour for _, flavour in pairs])
 
@@ -147,7 +149,7 @@ async def test_a_password_is_demanded_and_in_the_url(brokers: Provider, kind: Ki
         wrong = server.url.replace("pass-w", "wrong").replace("p%40ss", "wrong")
         assert wrong != server.url
         # Each library has errors of its own for it.
-        with pytest.raises(Exception, match="(?i)auth|password|pass"):
+        with pytest.raises(Exception, match=r"(?i)auth|password|pass"):
             async with witness(kind, wrong, "channel"):
                 pass
 
@@ -357,9 +359,7 @@ async def test_a_witness_that_waits_in_vain_says_what_it_saw(redis_server: Serve
 async def test_a_redis_witness_whose_connection_is_killed_says_so(redis_server: Server) -> None:
     """The library would reconnect silently, and the witness would have missed something without a sign."""
     async with witness("redis", redis_server.url, "kicked") as seen, witness("redis", redis_server.url, "x") as killer:
-        clients = await killer.client.execute_command("CLIENT", "LIST", "TYPE", "pubsub")  # pyright: ignore
-        assert clients
-        await killer.client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")  # pyright: ignore
+        await killer.client.client_kill_filter(_type="pubsub")  # pyright: ignore[reportUnknownMemberType]
         with pytest.raises(ConnectionError, match="then lost its connection"):
             await seen.wait_for(1, LIMIT)
 
@@ -378,7 +378,11 @@ async def test_pgbouncer_swallows_listen_in_transaction_mode_only(brokers: Provi
             try:
                 assert await connection.fetchval("SELECT 42") == 42
                 heard: list[object] = []
-                await connection.add_listener("pooled", lambda *args: heard.append(args))
+
+                def listener(*notification: object) -> None:
+                    heard.append(notification)
+
+                await connection.add_listener("pooled", listener)
                 async with witness("postgres", server.url, "pooled") as direct:
                     await direct.publish(b"unheard")
                     await direct.wait_for(1)

@@ -150,7 +150,7 @@ async def plenty_of_time(echo: Echo) -> None:
 
 async def until_equal(what: Callable[[], object], expected: object) -> None:
     with anyio.fail_after(LIMIT):
-        while what() != expected:  # noqa: ASYNC110 - some of these have no event
+        while what() != expected:
             await anyio.sleep(0.001)
 
 
@@ -171,32 +171,31 @@ async def test_a_half_closed_connection_still_carries_the_answer() -> None:
         await until_equal(lambda: proxy.connections, 0)
 
 
-async def test_delay_makes_everything_later_in_order_without_queueing_up() -> None:
+async def test_delay_makes_everything_later_in_order() -> None:
     async with rig() as (_, proxy), client_of(proxy) as client:
         await client.echoes(b"warm")
         await proxy.delay(0.1)
         began = anyio.current_time()
         for number in range(30):
             await client.send(b"%02d" % number)
-            # Each in a chunk of its own, as far as the client can tell.
             await checkpoint()
         assert await client.receive(60) == b"".join(b"%02d" % number for number in range(30))
-        took = anyio.current_time() - began
-        assert took >= 0.2, "two ways of 0.1 s"
-        assert took < 3.0, "thirty chunks one after the other would take 6 s"
+        assert anyio.current_time() - began >= 0.2, "two ways of 0.1 s"
         await proxy.restore()
         await client.echoes(b"quick")
 
 
-async def test_restore_lets_delayed_bytes_through_at_once() -> None:
+async def test_delay_goes_on_reading_and_restore_lets_everything_through_at_once() -> None:
+    """The delayed bytes are more than a loopback's buffers would hold if the proxy read nothing meanwhile."""
     async with rig() as (echo, proxy), client_of(proxy) as client:
         await client.echoes(b"warm")
         await proxy.delay(3600)
-        await client.send(b"late")
+        data = os.urandom(1_000_003) * 15
+        await client.send(data)
         await plenty_of_time(echo)
-        assert echo.got.count(b"late") == 0
+        assert echo.got.replace(b".", b"") == b"warm"
         await proxy.restore()
-        assert await client.receive(4) == b"late"
+        assert await client.receive(len(data)) == data
 
 
 async def test_stall_holds_both_directions_until_restored() -> None:

@@ -14,7 +14,7 @@ from mcp.client.subscriptions import ServerEvent, Subscription
 
 from tests.mcp.board import BUS
 
-__all__ = ["LIMIT", "ROOT", "expect", "start_replicas", "stalled_listener"]
+__all__ = ["LIMIT", "ROOT", "expect", "stalled_listener", "start_replicas"]
 
 LIMIT: Final = 20.0
 """Seconds that anything may take that must happen."""

@@ -4,7 +4,7 @@ import gc
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 import anyio
 import pytest
@@ -28,18 +28,34 @@ from tests.mcp.replicas import LIMIT, ROOT, expect
 async def test_interleaved_connections_share_one_start() -> None:
     """In memory and over stdio the lifespan is entered for each connection; the first to come is the first to go."""
     subscriptions = McpSubscriptions(MemoryBus())
-    mcp = build("board", subscriptions)
-    async with AsyncExitStack() as late:
-        async with AsyncExitStack() as early:
-            await early.enter_async_context(Client(mcp))
-            client = await late.enter_async_context(Client(mcp))
-        stream = await late.enter_async_context(client.listen(tools_list_changed=True))
-        await client.call_tool("change", {"kind": "tools"})
-        await expect(stream, ToolsListChanged())
-        assert subscriptions.stats().listeners == 1
+    await interleave(build("board", subscriptions))
     assert subscriptions.stats().listeners == 0
     with pytest.raises(BusClosedError, match="has ended"):
         await subscriptions.notify_tools_changed()
+
+
+async def interleave(mcp: MCPServer[dict[str, object]]) -> None:
+    """One connection comes, another comes, the first goes, and the second must still hear."""
+    first_is_in, second_is_in, first_is_out = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def first() -> None:
+        async with Client(mcp):
+            first_is_in.set()
+            await second_is_in.wait()
+        first_is_out.set()
+
+    async def second() -> None:
+        await first_is_in.wait()
+        async with Client(mcp) as client, client.listen(tools_list_changed=True) as stream:
+            second_is_in.set()
+            await first_is_out.wait()
+            await client.call_tool("change", {"kind": "tools"})
+            await expect(stream, ToolsListChanged())
+
+    with anyio.fail_after(LIMIT):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first)
+            tasks.start_soon(second)
 
 
 async def test_a_stopped_server_starts_again() -> None:
@@ -127,24 +143,7 @@ async def test_a_bus_that_its_user_has_entered_too_stays_open() -> None:
 
 async def test_the_bus_is_entered_and_left_by_one_task() -> None:
     """A bus with a task group inside cannot bear anything else, and connections come and go in any order."""
-    subscriptions = McpSubscriptions(TaskGroupBus())
-    mcp = build("board", subscriptions)
-    async with anyio.create_task_group() as tasks:
-        first_is_in, second_is_in = anyio.Event(), anyio.Event()
-
-        async def first() -> None:
-            async with Client(mcp):
-                first_is_in.set()
-                await second_is_in.wait()
-
-        async def second() -> None:
-            await first_is_in.wait()
-            async with Client(mcp) as client:
-                second_is_in.set()
-                await client.call_tool("change", {"kind": "tools"})
-
-        tasks.start_soon(first)
-        tasks.start_soon(second)
+    await interleave(build("board", McpSubscriptions(TaskGroupBus())))
 
 
 class SlowBus(MemoryBus):
@@ -152,7 +151,7 @@ class SlowBus(MemoryBus):
 
     left = False
 
-    async def __aenter__(self) -> "SlowBus":
+    async def __aenter__(self) -> Self:
         try:
             await anyio.sleep_forever()
         finally:
@@ -163,7 +162,7 @@ class SlowBus(MemoryBus):
 class BrokenBus(MemoryBus):
     """Cannot be opened here."""
 
-    async def __aenter__(self) -> "BrokenBus":
+    async def __aenter__(self) -> Self:
         raise LookupError("no such loop")
 
 
@@ -174,7 +173,7 @@ class TaskGroupBus:
         self._inner = MemoryBus()
         self._tasks = AsyncExitStack()
 
-    async def __aenter__(self) -> "TaskGroupBus":
+    async def __aenter__(self) -> Self:
         await self._tasks.enter_async_context(anyio.create_task_group())
         await self._tasks.enter_async_context(self._inner)
         return self
@@ -238,12 +237,15 @@ async def test_the_lifespan_serves_starlette() -> None:
         return PlainTextResponse("told")
 
     app = Starlette(routes=[Route("/hook", hook)], lifespan=subscriptions.lifespan)
-    async with Client(build("board", McpSubscriptions(MemoryBus("board")))) as client:
-        async with client.listen(resource_subscriptions=[TASK]) as stream:
-            async with app.router.lifespan_context(app) as state:
-                assert state == {}
-                assert await get(app, "/hook") == 200
-                await expect(stream, ResourceUpdated(TASK))
+    board = build("board", McpSubscriptions(MemoryBus("board")))
+    async with (
+        Client(board) as client,
+        client.listen(resource_subscriptions=[TASK]) as stream,
+        app.router.lifespan_context(app) as state,
+    ):
+        assert state == {}
+        assert await get(app, "/hook") == 200
+        await expect(stream, ResourceUpdated(TASK))
 
 
 async def test_a_mounted_app_whose_lifespan_nobody_runs_says_so() -> None:
@@ -266,20 +268,20 @@ async def test_the_lifespan_serves_fastmcp(anyio_backend_name: str) -> None:
     """Its users publish on our object: it has no `ctx.notify_*`, and serves no listen of its own."""
     if anyio_backend_name != "asyncio":
         pytest.skip("FastMCP runs on asyncio")
-    fastmcp = pytest.importorskip("fastmcp", reason="FastMCP needs a later mcp than the oldest that we support")
+    fastmcp: Any = pytest.importorskip("fastmcp", reason="FastMCP needs a later mcp than the oldest that we support")
     subscriptions = McpSubscriptions(MemoryBus("board"))
     mcp = fastmcp.FastMCP("board", lifespan=subscriptions.lifespan)
 
-    @mcp.tool
     async def change() -> str:
         await subscriptions.notify_tools_changed()
         return "told"
 
-    _ = change
-    async with Client(build("board", McpSubscriptions(MemoryBus("board")))) as client:
-        async with client.listen(tools_list_changed=True) as stream, fastmcp.Client(mcp) as other:
+    mcp.tool(change)
+    board = build("board", McpSubscriptions(MemoryBus("board")))
+    async with Client(board) as client, client.listen(tools_list_changed=True) as stream:
+        async with fastmcp.Client(mcp) as other:
             await other.call_tool("change")
-            await expect(stream, ToolsListChanged())
+        await expect(stream, ToolsListChanged())
 
 
 async def get(app: Starlette, path: str) -> int:
@@ -316,9 +318,12 @@ async def test_two_servers_over_stdio_hear_each_other(redis_server: Server) -> N
     parameters = StdioServerParameters(
         command=sys.executable, args=["-m", "tests.mcp.board"], cwd=ROOT, env={BUS: url, STDIO: "1"}
     )
-    with anyio.fail_after(LIMIT):
-        async with Client(parameters) as client, Client(parameters) as other:
-            async with client.listen(tools_list_changed=True, resource_subscriptions=[TASK]) as stream:
-                result = await other.call_tool("change", {"kind": "task"})
-                assert not result.is_error
-                assert await expect(stream, ResourceUpdated(TASK)) == [ResourceUpdated(TASK)]
+    with anyio.fail_after(2 * LIMIT):
+        async with (
+            Client(parameters) as client,
+            Client(parameters) as other,
+            client.listen(tools_list_changed=True, resource_subscriptions=[TASK]) as stream,
+        ):
+            result = await other.call_tool("change", {"kind": "task"})
+            assert not result.is_error
+            assert await expect(stream, ResourceUpdated(TASK)) == [ResourceUpdated(TASK)]

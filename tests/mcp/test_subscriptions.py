@@ -1,5 +1,6 @@
 """`McpSubscriptions` over a `MemoryBus`: what reaches the SDK's listeners, and what the caller is told."""
 
+import gc
 import logging
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -29,6 +30,7 @@ from notification_bus import (
     NotificationTooLargeError,
 )
 from notification_bus.mcp import McpSubscriptions
+from notification_bus.mcp._delivery import MAX_PENDING
 from tests.mcp.board import LAST, TASK, build
 from tests.mcp.replicas import LIMIT, expect
 
@@ -131,11 +133,15 @@ async def test_equal_events_that_wait_are_heard_once(subscriptions: McpSubscript
     for _ in range(5000):
         await subscriptions.notify_tools_changed()
     await subscriptions.notify_resource_updated(LAST)
-    heard = await ear.until_hears(ResourceUpdated(LAST))
+
+    def every_one_is_accounted_for(_: list[ServerEvent]) -> bool:
+        stats = subscriptions.stats()
+        return stats.delivered + stats.coalesced == 5001
+
+    # The last of them is delivered, for itself and for those before it, and not merely counted.
+    heard = await ear.until(every_one_is_accounted_for)
     assert len(heard) < 1024
-    assert heard[-2:] == [ToolsListChanged(), ResourceUpdated(LAST)]
-    stats = subscriptions.stats()
-    assert stats.delivered + stats.coalesced == 5001
+    assert heard.count(ResourceUpdated(LAST)) == 1
 
 
 async def test_a_change_after_a_delivery_is_delivered_again(subscriptions: McpSubscriptions) -> None:
@@ -152,17 +158,20 @@ async def test_a_flood_of_different_uris_gives_an_sdk_stream_time_to_be_written(
 ) -> None:
     """Nothing here coalesces: 3,000 different events for one stream, whose buffer holds 1,024."""
     uris = [f"board://tasks/{number}" for number in range(3000)]
-    async with Client(build("board", subscriptions)) as client:
-        async with client.listen(resource_subscriptions=[*uris, LAST]) as stream, anyio.create_task_group() as tasks:
 
-            async def publish() -> None:
-                for uri in uris:
-                    await subscriptions.notify_resource_updated(uri)
-                await subscriptions.notify_resource_updated(LAST)
+    async def publish() -> None:
+        for uri in uris:
+            await subscriptions.notify_resource_updated(uri)
+        await subscriptions.notify_resource_updated(LAST)
 
-            tasks.start_soon(publish)
-            seen = await expect(stream, ResourceUpdated(LAST))
-    assert len(seen) == 3001 or subscriptions.stats().gaps
+    async with (
+        Client(build("board", subscriptions)) as client,
+        client.listen(resource_subscriptions=[*uris, LAST]) as stream,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(publish)
+        # Every one of them arrives.
+        await expect(stream, *(ResourceUpdated(uri) for uri in uris), ResourceUpdated(LAST))
 
 
 async def test_more_different_events_than_fit_end_in_a_gap_not_in_growing_memory() -> None:
@@ -173,8 +182,9 @@ async def test_more_different_events_than_fit_end_in_a_gap_not_in_growing_memory
         subscriptions.subscribe(ear)
         await subscriptions.notify_tools_changed()
         await ear.until_hears(ToolsListChanged())
-        for number in range(20_000):
+        for number in range(2 * MAX_PENDING):
             await subscriptions.notify_resource_updated(f"board://{number}")
+        assert len(subscriptions._delivery._pending) <= MAX_PENDING
         await ear.until_hears(PromptsListChanged())
         assert subscriptions.stats().gaps
 
@@ -214,10 +224,31 @@ async def test_what_no_listen_stream_carries_is_dropped_and_counted(caplog: pyte
 async def test_two_servers_in_one_process_hear_each_other_through_their_channel() -> None:
     """What the demo falls back to where there is no broker; also what two servers on one channel do by mistake."""
     a, b = (build(name, McpSubscriptions(MemoryBus("board"))) for name in "ab")
-    async with Client(a) as client, Client(b) as other:
-        async with client.listen(tools_list_changed=True, resource_subscriptions=[TASK]) as stream:
-            await other.call_tool("change", {"kind": "task"})
-            assert await expect(stream, ResourceUpdated(TASK)) == [ResourceUpdated(TASK)]
+    async with (
+        Client(a) as client,
+        Client(b) as other,
+        client.listen(tools_list_changed=True, resource_subscriptions=[TASK]) as stream,
+    ):
+        await other.call_tool("change", {"kind": "task"})
+        assert await expect(stream, ResourceUpdated(TASK)) == [ResourceUpdated(TASK)]
+
+
+async def test_a_gap_reports_every_resource_in_the_filter_of_a_stream_of_the_sdk() -> None:
+    """Also one that was never updated before, and only that: so the SDK's listener must show its filter."""
+    bus = MemoryBus()
+    subscriptions = McpSubscriptions(bus)
+    async with (
+        Client(build("board", subscriptions)) as client,
+        client.listen(prompts_list_changed=True, resource_subscriptions=[TASK, LAST]) as stream,
+    ):
+        assert subscriptions._listeners.uris() == [TASK, LAST] or subscriptions._listeners.uris() == [LAST, TASK]
+        await bus.publish(GAP)
+        await expect(stream, PromptsListChanged(), ResourceUpdated(TASK), ResourceUpdated(LAST))
+        async with client.listen(resource_subscriptions=[TASK]) as second:
+            await subscriptions.notify_resource_updated(TASK)
+            await expect(second, ResourceUpdated(TASK))
+    assert subscriptions._listeners.uris() == []
+    assert not subscriptions._listeners._by_uri
 
 
 # What the caller is told
@@ -251,6 +282,8 @@ async def test_publishing_after_the_end_says_so() -> None:
         subscriptions.subscribe(print)
 
 
+# The SDK leaves its streams to the collector where subscribe() raises.
+@pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning")
 async def test_a_server_without_the_lifespan_fails_the_tool_and_the_listen_instead_of_being_deaf() -> None:
     """`subscriptions=` without `lifespan=` is the likely mistake."""
     from mcp.server.mcpserver import Context, MCPServer
@@ -269,11 +302,12 @@ async def test_a_server_without_the_lifespan_fails_the_tool_and_the_listen_inste
         with pytest.raises(MCPError):
             async with client.listen(tools_list_changed=True):
                 pass
+    gc.collect()
 
 
 async def test_what_is_no_event_is_refused(subscriptions: McpSubscriptions) -> None:
     """The caller can mend it, so the caller is told."""
-    with pytest.raises(TypeError, match="takes one of .* not a str: 'tools'"):
+    with pytest.raises(TypeError, match=r"takes one of .* not a str: 'tools'"):
         await subscriptions.publish(cast("Any", "tools"))
     with pytest.raises(InvalidNotificationError, match="uri is int"):
         await subscriptions.notify_resource_updated(cast("Any", 7))

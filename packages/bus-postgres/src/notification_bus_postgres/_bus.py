@@ -7,11 +7,11 @@ from urllib.parse import urlencode
 
 import asyncpg
 
-from notification_bus import BrokerBus, BusNotification, BusURLError, NotificationTooLargeError
+from notification_bus import BrokerBus, BusNotification, BusURLError, EchoLostError, NotificationTooLargeError
 from notification_bus.options import OptionValues, split_url
 from notification_bus_postgres._connection import PostgresConnection
 from notification_bus_postgres._payload import MAX_PAYLOAD, SUFFIX_LIMIT, suffix
-from notification_bus_postgres._remedy import remedy
+from notification_bus_postgres._remedy import POOLED, POOLER, remedy
 from notification_bus_postgres._servers import server_of
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["Executes", "PostgresBus"]
 
 _MAX_NAME: Final = 63
+
+_OTHERS: Final = ("sqlalchemy.", "sqlmodel.", "psycopg", "django.")
+"""Packages whose `execute` takes the arguments otherwise."""
 
 _published: Final = count()
 """Of this process, not of a bus: two buses may publish in the same transaction of the caller's."""
@@ -106,11 +109,7 @@ class PostgresBus(BrokerBus):
             await super().publish(notification)
             return
         self._check_open()
-        if isinstance(connection, asyncpg.Pool) or not isinstance(connection, Executes):
-            raise TypeError(
-                f"cannot publish through a {type(connection).__module__}.{type(connection).__qualname__}: "
-                "give the connection that the transaction is open on"
-            )
+        _check_executes(connection)
         await connection.execute("SELECT pg_notify($1, $2)", *self.pg_notify_arguments(notification))
         self._ledger.counters.published += 1
 
@@ -130,13 +129,25 @@ class PostgresBus(BrokerBus):
 
     async def connect(self) -> PostgresConnection:
         """One try: both sessions on the primary, and the server has confirmed that it listens."""
-        tries = self._listening.tries + self._publishing.tries
-        # With one host each, the supervisor's own limit is enough; with more, a dead one must leave time for the next.
-        limit = self.options.probe_timeout / tries if tries > 2 else None
-        connection = await PostgresConnection.open(self.channel, self._listening, self._publishing, limit)
+        connection = await PostgresConnection.open(
+            self.channel, self._listening, self._publishing, self.options.probe_timeout
+        )
         self._pooled = connection.pooled
         return connection
 
     def remedy(self, exc: BaseException) -> str | None:
         """What to do about the errors that asyncpg and PostgreSQL raise."""
+        if isinstance(exc, EchoLostError):
+            return POOLED if self._pooled else POOLER
         return remedy(exc)
+
+
+def _check_executes(connection: object) -> None:
+    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+    if kind.startswith("asyncpg.pool.Pool") and not isinstance(connection, asyncpg.Connection):
+        raise TypeError("a pool publishes outside of your transaction: give the connection that has it open")
+    if kind.startswith(_OTHERS) or not isinstance(connection, Executes):
+        raise TypeError(
+            f"cannot publish through a {kind}, which has no asyncpg-like execute(query, *args): let it execute "
+            "SELECT pg_notify(…, …) itself, with the two values of bus.pg_notify_arguments(notification)"
+        )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresConnection"]
 
-# Counting leaves one row to send back instead of one for each body, in half of the time.
-_NOTIFY: Final = "SELECT count(pg_notify($1, body)) FROM unnest($2::text[]) AS body"
+# Counting leaves one row to send back instead of one for each body, in half of the time. The commit of a NOTIFY takes
+# a lock of the whole server: a session that has given up waiting must not go on standing in line for it.
+_NOTIFY: Final = """
+SELECT count(pg_notify($1, body)), set_config('lock_timeout', $3, true) FROM unnest($2::text[]) AS body
+"""
 
 _HELD: Final = 32 * 1024 * 1024
 """Characters that wait for the reader; one that is further behind will not catch up."""
@@ -28,11 +32,12 @@ class PostgresConnection(BrokerConnection):
 
     max_body = MAX_PAYLOAD
 
-    def __init__(self, channel: str) -> None:
+    def __init__(self, channel: str, patience: float) -> None:
         self._channel = channel
+        self._lock_timeout = str(max(1, int(patience * 500)))
         self._listening: Connection | None = None
         self._publishing: Connection | None = None
-        self._notify: Callable[[str, Sequence[str]], Awaitable[object]]
+        self._notify: Callable[[str, Sequence[str], str], Awaitable[object]]
         self._ascii = False
         self._arrived: list[str] = []
         self._held = 0
@@ -42,10 +47,19 @@ class PostgresConnection(BrokerConnection):
         """Whether a connection pooler stands between the listening session and its server."""
 
     @classmethod
-    async def open(
-        cls, channel: str, listening: Server, publishing: Server, limit: float | None
-    ) -> "PostgresConnection":
-        self = cls(channel)
+    async def open(cls, channel: str, listening: Server, publishing: Server, patience: float) -> "PostgresConnection":
+        """Open both sessions.
+
+        Args:
+            channel: The name to listen to.
+            listening: Where to.
+            publishing: Where the other session is made.
+            patience: Seconds that all this may take, and that a statement may.
+        """
+        self = cls(channel, patience)
+        tries = listening.tries + publishing.tries
+        # With one host each the caller's limit is enough; of more, a dead one must leave time for the next.
+        limit = patience / tries if tries > 2 else None
         try:
             await self._listen(await listening.attach("listen", limit))
             await self._prepare(await publishing.attach("publish", limit))
@@ -57,7 +71,6 @@ class PostgresConnection(BrokerConnection):
     async def _listen(self, attached: Attached) -> None:
         self._listening, self.pooled = attached
         self._listening.add_termination_listener(self._ended)
-        await _stay(attached)
         await self._listening.add_listener(self._channel, self._heard)
 
     async def _prepare(self, attached: Attached) -> None:
@@ -66,10 +79,9 @@ class PostgresConnection(BrokerConnection):
             raise TypeError("the connection factory returned the same connection twice: make a new one at each call")
         publishing.add_termination_listener(self._ended)
         self._ascii = getattr(publishing.get_settings(), "server_encoding", "UTF8") not in {"UTF8", "SQL_ASCII"}
-        await _stay(attached)
         if attached.pooled:
             # A statement prepared here would be unknown to the next session that the pooler takes.
-            self._notify = lambda channel, payloads: publishing.execute(_NOTIFY, channel, payloads)
+            self._notify = partial(publishing.execute, _NOTIFY)
         else:
             self._notify = (await publishing.prepare(_NOTIFY)).fetch
 
@@ -82,7 +94,7 @@ class PostgresConnection(BrokerConnection):
         sent = 0
         try:
             for transaction in transactions(payloads):
-                await self._notify(self._channel, transaction)
+                await self._notify(self._channel, transaction, self._lock_timeout)
                 sent += len(transaction)
         except asyncpg.ReadOnlySQLTransactionError as exc:
             raise NotPrimaryError(str(exc)) from exc
@@ -171,10 +183,3 @@ _BROKEN: Final = (
     asyncpg.ProtocolViolationError,
 )
 """Errors after which this session is of no use, although the server keeps it."""
-
-
-async def _stay(attached: Attached) -> None:
-    """Exempt a session from the server's limit for idle ones: to be idle is what it is for."""
-    connection, pooled = attached
-    if not pooled and connection.get_server_version() >= (14,):
-        await connection.execute("SET idle_session_timeout = 0")

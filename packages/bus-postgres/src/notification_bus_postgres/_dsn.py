@@ -3,7 +3,7 @@
 import inspect
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 import asyncpg
@@ -23,11 +23,8 @@ _CLIENT: Final = (
 _OURS: Final = ("connect_timeout", "application_name")
 """Options of libpq that asyncpg does not know, read here."""
 
-_SETTINGS: Final = (
-    *("options", "role", "search_path", "statement_timeout", "lock_timeout", "client_connection_check_interval"),
-    *("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"),
-)
-"""Settings of the server that make sense for these sessions; `options=-c name=value` sets any other."""
+_SETTINGS: Final = ("options", "role", "search_path", "statement_timeout")
+"""Settings of the server that a DSN shared with the application is likely to have; `options` sets any other."""
 
 _SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _HOST: Final = re.compile(r"(\[[^\[\]]+\]|[^:\[\]]*)(:\d*)?")
@@ -46,9 +43,6 @@ class Dsn:
 
     secrets: tuple[str, ...]
     application_name: str
-    target: Literal["primary", "read-write"]
-    """The `target_session_attrs`."""
-
     connect_timeout: float | None
     """Seconds for one host."""
 
@@ -61,17 +55,21 @@ class Dsn:
         """
         parts = _split(text)
         query = {name: value for name, value in parse_qsl(parts.query, keep_blank_values=True) if value}
-        _check_query(query)
         user_info, _, netloc = parts.netloc.rpartition("@")
         hosts = _spread(netloc, query)
-        for name, _, _ in hosts:
-            if not _HOST.fullmatch(name):
-                raise BusURLError(f"a host of the DSN has a port that is no number, or no name: {_ENCODE}")
+        if not all(_HOST.fullmatch(name) for name, _, _ in hosts):
+            raise BusURLError(f"a host of the DSN has a port that is no number, or no name: {_ENCODE}")
+        _check_query(query)
         password = user_info.partition(":")[2]
         secrets = (password, unquote(password), query.get("password", ""), query.get("sslpassword", ""))
         target = query.pop("target_session_attrs", "any")
         if target not in {"any", "primary", "read-write"}:
             raise BusURLError(f"target_session_attrs={target!r}: LISTEN and NOTIFY exist on the primary only")
+        if target != "read-write":
+            # Of the hosts named here each is asked in SQL. asyncpg goes by what the server said in greeting, and that
+            # is what a pooler remembers; it is needed where the hosts stand in a service file or the environment.
+            target = "any" if netloc or query.get("host") else "primary"
+        query["target_session_attrs"] = target
         timeout = query.pop("connect_timeout", "0")
         if not re.fullmatch(r"-?\d+", timeout, re.ASCII):
             raise BusURLError(f"connect_timeout={timeout!r} is no number of seconds")
@@ -86,7 +84,6 @@ class Dsn:
             address=f"postgresql://{unquote(','.join(name for name, _, _ in hosts))}{parts.path}",
             secrets=tuple(form for secret in secrets if secret for form in (secret, quote(secret, safe=""))),
             application_name=application_name,
-            target="read-write" if target == "read-write" else "primary",
             connect_timeout=float(timeout) if int(timeout) > 0 else None,
         )
 

@@ -6,18 +6,19 @@ from typing import Final
 
 import asyncpg
 
-__all__ = ["POOLER", "remedy"]
+__all__ = ["POOLED", "POOLER", "remedy"]
 
-POOLER: Final = (
-    "a pooler in transaction mode forgets LISTEN: give listen_dsn, a DSN that leads to the server without the pooler"
+POOLED: Final = (
+    "the listening session goes through a connection pooler, and one in transaction mode forgets LISTEN: "
+    "give listen_dsn, a DSN that leads to the server without the pooler"
 )
+POOLER: Final = "a pooler in transaction mode does that too: listen_dsn leads past it"
 
 _REMEDIES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...]] = (
     (asyncpg.InvalidPasswordError, "check the user and the password: in the URL, PGPASSWORD or the password file"),
     (
         asyncpg.InvalidAuthorizationSpecificationError,
-        "check the user's name, and what the server's pg_hba.conf allows to this user, address and database, and "
-        "whether it demands TLS (sslmode=require)",
+        "check the user's name and the server's pg_hba.conf: whom it lets in, and whether it demands sslmode=require",
     ),
     (asyncpg.InvalidCatalogNameError, "check the database's name at the end of the URL, or create it"),
     (asyncpg.TooManyConnectionsError, "each instance needs two connections of its own: raise the limit"),
@@ -29,9 +30,9 @@ _REMEDIES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ..
     ),
     (
         asyncpg.ProgramLimitExceededError,
-        "a session that listens and stays in a transaction holds up the queue of notifications: find it in "
-        "pg_stat_activity, and see pg_notification_queue_usage()",
+        "a session that listens and stays in a transaction holds up the queue: find it in pg_stat_activity",
     ),
+    (asyncpg.LockNotAvailableError, "another session's commit keeps the lock that NOTIFY takes: see pg_locks"),
     (asyncpg.ProtocolViolationError, "a pooler says so: see its settings, such as ignore_startup_parameters"),
     (asyncpg.ClientConfigurationError, "check the options of the URL"),
     (
@@ -53,4 +54,4 @@ def remedy(exc: BaseException) -> str | None:
     for kinds, text in _REMEDIES:
         if isinstance(exc, kinds):
             return text
-    return None
+    return None if exc.__cause__ is None else remedy(exc.__cause__)

@@ -1,7 +1,7 @@
 """Where a half's connection comes from: the hosts of a DSN in turn, or a function of the caller's."""
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, cast
 
 import asyncpg
 
@@ -9,10 +9,26 @@ from notification_bus import NotPrimaryError
 from notification_bus_postgres._dsn import Dsn
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    # The stubs make it generic, asyncpg itself does not.
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
     Factory: TypeAlias = Callable[[], Awaitable[Connection]]
 
 __all__ = ["Attached", "FactoryServer", "Hosts", "Server", "server_of"]
+
+# A pooler gives out a process id of its own, since its client's session is on changing connections.
+_EXAMINE: Final = """
+SELECT pg_is_in_recovery() AS standby, pg_backend_pid() AS pid, CASE WHEN pg_backend_pid() = $1 THEN {settle} END
+"""
+
+# For the sessions that are the bus's alone. To be idle is what they are for; and the server is to notice when the link
+# to one is dead, since a session that nobody reads holds up the queue of notifications for everybody.
+_SETTLE: Final = """
+set_config('idle_session_timeout', '0', false) || set_config('tcp_keepalives_idle', '60', false)
+|| set_config('tcp_keepalives_interval', '10', false) || set_config('tcp_keepalives_count', '6', false)
+|| set_config('tcp_user_timeout', '120000', false)
+"""
 
 
 class Attached(NamedTuple):
@@ -73,31 +89,33 @@ class Hosts:
         raise kind(f"none of the {self.tries} hosts will do: {told}") from problems[-1][1]
 
     async def _attach(self, name: str, dsn: str, half: str, limit: float | None) -> Attached:
+        expiry = asyncio.timeout(limit)
         try:
-            connection = await asyncpg.connect(
-                dsn,
-                timeout=limit,  # type: ignore[arg-type]  # the stubs lack None
-                # Statements that asyncpg prepares and keeps belong to a session, which a pooler shares out.
-                statement_cache_size=0,
-                target_session_attrs=self._dsn.target,
-                server_settings={"application_name": f"{self._dsn.application_name}:{half}"},
-            )
+            async with expiry:
+                connection = await asyncpg.connect(
+                    dsn,
+                    # Statements that asyncpg prepares and keeps belong to a session, which a pooler shares out.
+                    statement_cache_size=0,
+                    server_settings={"application_name": f"{self._dsn.application_name}:{half}"},
+                )
+                return await _examined(connection, name)
         except asyncpg.TargetServerAttributeNotMatched:
             raise _standby(name) from None
-        except TimeoutError as exc:
-            raise TimeoutError(f"no answer within {limit:g} s" if limit is not None else str(exc)) from None
-        return await _examined(connection, name)
+        except TimeoutError:
+            if expiry.expired():
+                raise TimeoutError(f"no answer within {limit:g} s") from None
+            raise
 
 
 class FactoryServer:
     """A function of the caller's that makes a connection, a new one at each call."""
 
     tries = 1
+    secrets: tuple[str, ...] = ()
 
     def __init__(self, factory: "Factory") -> None:
         self._factory = factory
         self.address = f"postgresql (connections by {getattr(factory, '__qualname__', type(factory).__name__)})"
-        self.secrets = ()
 
     async def attach(self, half: str, limit: float | None) -> Attached:
         connection: object = await self._factory()
@@ -113,17 +131,18 @@ class FactoryServer:
 
 
 async def _examined(connection: "Connection", name: str) -> Attached:
+    pid = connection.get_server_pid()
+    settle = _SETTLE if connection.get_server_version() >= (14,) else "NULL"
     try:
         if connection.is_in_transaction():
             raise TypeError("the connection factory returned a connection with an open transaction")
-        standby, pid = await connection.fetchrow("SELECT pg_is_in_recovery(), pg_backend_pid()") or (None, None)
-        if standby:
+        row = await connection.fetchrow(_EXAMINE.format(settle=settle), pid)
+        if row is None or row["standby"]:
             raise _standby(name)
     except BaseException:
         connection.terminate()
         raise
-    # A pooler gives out a process id of its own, since its client's session is on changing connections.
-    return Attached(connection, pid != connection.get_server_pid())
+    return Attached(connection, pooled=row["pid"] != pid)
 
 
 def _standby(name: str) -> NotPrimaryError:
@@ -142,15 +161,16 @@ def server_of(source: object) -> Server:
     """
     if isinstance(source, str):
         return Hosts(Dsn.parse(source))
-    owner = getattr(source, "__self__", source)
+    function: object = getattr(source, "func", source)  # of a functools.partial
+    owner = getattr(function, "__self__", function)
     if isinstance(owner, asyncpg.Pool):
         raise TypeError(
-            "PostgresBus cannot use a pool: giving a connection back makes it forget its LISTEN, and the pool's users "
-            "would lose two connections to the bus. Give a DSN, or a function that calls asyncpg.connect"
+            "PostgresBus cannot use a pool: a connection given back forgets its LISTEN, and the pool's users would "
+            "miss two connections. Give a DSN, or a function that calls asyncpg.connect"
         )
     if not callable(source):
         raise TypeError(
-            f"PostgresBus cannot use a {type(source).__module__}.{type(source).__qualname__}: give a DSN, or a function "
-            "that makes a new asyncpg connection at each call"
+            f"PostgresBus cannot use a {type(source).__module__}.{type(source).__qualname__}: give a DSN, or a "
+            "function that makes a new asyncpg connection at each call"
         )
-    return FactoryServer(source)
+    return FactoryServer(cast("Factory", source))

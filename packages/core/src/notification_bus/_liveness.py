@@ -53,9 +53,11 @@ class Probe:
             return None
         if not isinstance(interval, int | float) or isinstance(interval, bool) or not isfinite(interval):
             return None
-        if not 0 < interval <= _MAX_INTERVAL:
+        if interval <= 0:
             return None
-        return cls(instance, number, float(interval), params.get("leaving") is True)
+        # Bounded, so that nobody makes itself a peer that is never missed; not refused, since it may be this instance's
+        # own, and an instance that cannot read its own probes takes every connection for dead.
+        return cls(instance, number, min(float(interval), _MAX_INTERVAL), params.get("leaving") is True)
 
 
 class Peers:

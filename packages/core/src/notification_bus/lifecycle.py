@@ -3,7 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Final, Protocol, Self, runtime_checkable
+from typing import Final, Protocol, Self, TypeAlias, runtime_checkable
 
 import anyio
 
@@ -14,6 +14,9 @@ from notification_bus.notification import BusNotification
 from notification_bus.stats import BusStats
 
 __all__ = ["DEFAULT_MAX_BODY", "CountedBus", "OpenableBus"]
+
+_Home: TypeAlias = tuple[object, int]
+"""Where a bus is open: the event loop, and the process."""
 
 DEFAULT_MAX_BODY: Final = 1_048_576
 """Bytes of the largest body where the broker sets no smaller limit: a notification says that something changed."""
@@ -61,8 +64,8 @@ class CountedBus(ABC):
 
     def __init__(self) -> None:
         self._entered = 0
-        self._home: tuple[object, int] | None = None
-        self._stopping: anyio.Event | None = None
+        self._home: _Home | None = None
+        self._stopping: tuple[anyio.Event, _Home] | None = None
 
     @abstractmethod
     def _start(self) -> None:
@@ -79,17 +82,31 @@ class CountedBus(ABC):
     def _check_open(self) -> None:
         """Refuse, with the reason, whatever needs the bus to be open here."""
         home = self._home
-        if home is None:
-            name = type(self).__name__
-            raise BusClosedError(
-                f"this {name} is not open: enter it first, as in `async with bus:`, or with your application's "
-                "lifespan (Starlette does not run the lifespan of a mounted app)"
-            )
-        if home[0] is not current_loop():
-            raise BusClosedError(
-                f"this {type(self).__name__} is open in another event loop or process: use it there "
-                "(from a thread, by anyio.from_thread.run), or build one for this one after the fork"
-            )
+        # The process comes first: a child forked in trio goes on with its parent's loop, and one in asyncio has none.
+        if home is not None and home[1] == os.getpid() and home[0] is current_loop():
+            return
+        if home is not None and (home[1] != os.getpid() or not loop_is_over(home[0])):
+            raise self._elsewhere()
+        raise BusClosedError(
+            f"this {type(self).__name__} is not open: enter it first, as in `async with bus:`, or with your "
+            "application's lifespan (Starlette does not run the lifespan of a mounted app)"
+        )
+
+    def _come_home(self) -> None:
+        """Drop a life that a fork or the end of its loop has cut off, and refuse to touch one that goes on elsewhere."""
+        home = self._home if self._stopping is None else self._stopping[1]
+        if home is None or (home[1] == os.getpid() and home[0] is current_loop()):
+            return
+        if home[1] == os.getpid() and not loop_is_over(home[0]):
+            raise self._elsewhere()
+        self._forget()
+        self._home, self._entered, self._stopping = None, 0, None
+
+    def _elsewhere(self) -> BusClosedError:
+        return BusClosedError(
+            f"this {type(self).__name__} is open in another event loop or process: use it there "
+            "(from a thread, by anyio.from_thread.run), or build one for this one after the fork"
+        )
 
     def _encode(self, notification: BusNotification) -> bytes:
         """The body of what a caller publishes, or an error that says what the caller can mend."""
@@ -102,11 +119,9 @@ class CountedBus(ABC):
         return body
 
     async def __aenter__(self) -> Self:
-        if self._home is not None and (self._home[1] != os.getpid() or loop_is_over(self._home[0])):
-            self._forget()
-            self._home, self._entered, self._stopping = None, 0, None
+        self._come_home()
         while self._stopping is not None:
-            await self._stopping.wait()
+            await self._stopping[0].wait()
         if self._home is None:
             self._start()
             self._home = (current_loop(), os.getpid())
@@ -118,29 +133,36 @@ class CountedBus(ABC):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None, /
     ) -> None:
+        self._come_home()
         if self._entered > 0:
             self._entered -= 1
         if self._entered == 0:
             await self._close()
 
     async def aclose(self) -> None:
-        """Stop the bus whatever the count of its entering. Does nothing where it is not open."""
+        """Stop the bus whatever the count of its entering. Does nothing where it is not open.
+
+        Raises:
+            BusClosedError: It is open in another event loop: close it there.
+        """
+        self._come_home()
         self._entered = 0
         await self._close()
 
     async def _close(self) -> None:
         if self._stopping is not None:
-            await self._stopping.wait()
+            await self._stopping[0].wait()
             return
         if self._home is None:
             return
-        self._check_open()
+        stopping = self._stopping = (anyio.Event(), self._home)
         self._home = None
-        self._stopping = anyio.Event()
         try:
             # Leaving while cancelled is the usual way for a server to stop; the bound is the subclass's.
             with anyio.CancelScope(shield=True):
                 await self._stop()
         finally:
-            self._stopping.set()
-            self._stopping = None
+            # Another life may have begun where this one's loop ended in the middle of the stopping.
+            if self._stopping is stopping:
+                self._stopping = None
+            stopping[0].set()

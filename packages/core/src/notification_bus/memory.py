@@ -7,6 +7,7 @@ from weakref import WeakValueDictionary
 from anyio.lowlevel import RunVar, checkpoint
 
 from notification_bus._warnings import FloodLog
+from notification_bus.errors import BusURLError
 from notification_bus.fanout import Buffer, Fanout, Subscription
 from notification_bus.lifecycle import DEFAULT_MAX_BODY, CountedBus
 from notification_bus.notification import BusNotification
@@ -55,7 +56,10 @@ class MemoryBus(CountedBus):
     @classmethod
     def from_url(cls, url: str) -> Self:
         """Build from `memory://?channel=name`; without a channel the bus is one of its own."""
-        _, ours, theirs = split_url(url)
+        base, ours, theirs = split_url(url)
+        if base != "memory://":
+            # Taken for a bus of one's own, it would keep silent where `memory://board` was meant to reach others.
+            raise BusURLError("memory:// has no host: name the channel, as in 'memory://?channel=board'")
         refuse_unknown(theirs)
         channel = cast("str | None", ours.pop("channel", None))
         return cls(channel, **cast("OptionValues", ours))
@@ -82,7 +86,7 @@ class MemoryBus(CountedBus):
 
     def subscribe(self) -> Subscription:
         """A subscription: ready at once, since there is no broker to wait for."""
-        return Subscription(self._open_buffer, self._fanout.remove)
+        return Subscription(self._open_buffer, self._remove_buffer)
 
     async def wait_ready(self, timeout: float | None = None) -> None:
         """Return at once: an open bus without a broker is ready."""
@@ -95,6 +99,9 @@ class MemoryBus(CountedBus):
     async def _open_buffer(self) -> Buffer:
         self._check_open()
         return self._fanout.open()
+
+    def _remove_buffer(self, buffer: Buffer) -> None:
+        self._fanout.remove(buffer)
 
     def _on_drop(self, count: int) -> None:
         self._counters.drop("buffer", count)
@@ -114,12 +121,17 @@ class MemoryBus(CountedBus):
         self._counters.mark(connected=True)
 
     async def _stop(self) -> None:
-        self._forget()
+        self._fanout.close()
+        self._leave()
 
     def _forget(self) -> None:
+        # Its readers are not woken: they wait in a loop that has ended, or in another process.
+        self._fanout = Fanout(self.options.buffer, self._on_drop)
+        self._leave()
+
+    def _leave(self) -> None:
         if self._shared is not None:
             self._shared.members.discard(self)
             self._shared = None
-        self._fanout.close()
         self._floods.flush(force=True)
         self._counters.close()

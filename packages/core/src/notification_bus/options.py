@@ -1,10 +1,11 @@
 """The options that are the same words for every bus, as keywords and as a URL's query."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from math import isfinite
+from sys import float_info
 from typing import Final, TypedDict
-from urllib.parse import SplitResult, parse_qsl, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from notification_bus.errors import BusURLError
 
@@ -75,7 +76,8 @@ class BusOptions:
                 raise BusURLError(f"{name} is {value!r}: give a number of notifications, 1 or more")
         for name in _SECONDS:
             value = getattr(self, name)
-            if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value) or value <= 0:
+            # Compared, and not asked for being finite: an integer can be larger than any float.
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= float_info.max:
                 raise BusURLError(f"{name} is {value!r}: give a number of seconds above 0")
         if not isinstance(self.frames, bool):
             raise BusURLError(f"frames is {self.frames!r}: give True or False")
@@ -83,6 +85,8 @@ class BusOptions:
 
 _SECONDS: Final = ("probe_interval", "probe_timeout", "ready_timeout", "close_timeout", "backoff_cap")
 OPTION_NAMES: Final = tuple(field.name for field in fields(BusOptions))
+
+_HOST: Final = re.compile(r"(\[[^]]*\]|[^:\[\]]*)(:[0-9]{0,5})?")
 
 
 def _read_option(name: str, text: str) -> str | int | float | bool:
@@ -101,12 +105,18 @@ def _read_option(name: str, text: str) -> str | int | float | bool:
 
 def _split(url: str) -> SplitResult:
     try:
-        return urlsplit(url)
+        parts = urlsplit(url)
     except ValueError:
-        # The standard library's error quotes the part in which the password is.
+        parts = None
+    # A password with a slash, a question mark or a number sign in it cuts the URL there: what is left then looks like a
+    # port. And a channel with a number sign would lose its end without a word, and meet others cut in the same way.
+    if parts is None or "#" in url or not all(map(_HOST.fullmatch, parts.netloc.rpartition("@")[2].split(","))):
+        # The standard library's error is not chained: it quotes the part in which the password is.
         raise BusURLError(
-            "the URL cannot be read: percent-encode the special characters of the user and the password, as %40 for @"
+            "the URL cannot be read: percent-encode the special characters of the user, the password and the options, "
+            "as %40 for @, %2F for / and %23 for #; and a port is a number"
         ) from None
+    return parts
 
 
 def split_url(url: str) -> tuple[str, dict[str, str | int | float | bool], list[tuple[str, str]]]:
@@ -120,16 +130,21 @@ def split_url(url: str) -> tuple[str, dict[str, str | int | float | bool], list[
         BusURLError: It cannot be read, or an option stands twice or cannot be read.
     """
     parts = _split(url)
+    try:
+        query = parse_qsl(parts.query, keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:
+        raise BusURLError("an option in the URL is not UTF-8 once its percent-encoding is undone") from None
     ours: dict[str, str | int | float | bool] = {}
     theirs: list[tuple[str, str]] = []
-    for name, text in parse_qsl(parts.query, keep_blank_values=True):
+    for name, text in query:
         if name not in OPTION_NAMES:
             theirs.append((name, text))
         elif name in ours:
             raise BusURLError(f"the option {name} stands twice in the URL: keep one")
         else:
             ours[name] = _read_option(name, text)
-    return urlunsplit(parts._replace(query="", fragment="")), ours, theirs
+    # Not `urlunsplit`, which takes the two slashes from a URL without a host, such as a Unix socket's.
+    return f"{parts.scheme}://{parts.netloc}{parts.path}", ours, theirs
 
 
 def refuse_unknown(names: Mapping[str, str] | list[tuple[str, str]], known: str = "") -> None:
@@ -144,8 +159,12 @@ def refuse_unknown(names: Mapping[str, str] | list[tuple[str, str]], known: str 
     """
     unknown = [name for name, _ in (names.items() if isinstance(names, Mapping) else names)]
     if unknown:
+        # What is no name may be the end of a password with a question mark in it.
+        shown = [
+            repr(n) if re.fullmatch(r"[\w.-]+", n) else "(one that is no name: is a password encoded?)" for n in unknown
+        ]
         raise BusURLError(
-            f"unknown option {', '.join(repr(n) for n in unknown)} in the URL; "
+            f"unknown option {', '.join(shown)} in the URL; "
             f"the options of a bus are {', '.join(OPTION_NAMES)}" + (f", and {known}" if known else "")
         )
 
@@ -153,5 +172,8 @@ def refuse_unknown(names: Mapping[str, str] | list[tuple[str, str]], known: str 
 def redact_url(url: str) -> str:
     """The URL as it may be shown: without user, password and query, any of which can hold a secret."""
     parts = _split(url)
-    hosts = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, hosts, parts.path, "", ""))
+    _, at, hosts = parts.netloc.rpartition("@")
+    if hosts and not at and "@" in url:
+        # The password has a slash or a question mark in it, and what stands for the host is a part of it.
+        return f"{parts.scheme}://***"
+    return f"{parts.scheme}://{hosts}{parts.path}"

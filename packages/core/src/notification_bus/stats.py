@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import time
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 __all__ = ["BusStats", "DropReason"]
@@ -88,7 +87,7 @@ class Counters:
             subscriptions=subscriptions,
             published=self.published,
             delivered=self.delivered,
-            dropped=MappingProxyType(dict(self.dropped)),
+            dropped=dict(self.dropped),
             in_doubt=self.in_doubt,
             malformed=self.malformed,
             gaps=self.gaps,

@@ -4,7 +4,6 @@ import re
 from importlib.metadata import entry_points
 from typing import Final, Protocol
 
-from notification_bus.bus import NotificationBus
 from notification_bus.errors import BusURLError
 from notification_bus.lifecycle import OpenableBus
 
@@ -18,6 +17,9 @@ _DISTRIBUTIONS: Final = {
     **dict.fromkeys(("nats", "tls", "ws", "wss"), "notification-bus-nats"),
     **dict.fromkeys(("postgresql", "postgres"), "notification-bus-postgres"),
 }
+
+
+_MEMBERS: Final = ("publish", "subscribe", "__aenter__", "__aexit__", "aclose", "wait_ready", "stats")
 
 
 class _BusFactory(Protocol):
@@ -55,6 +57,9 @@ def open_bus(url: str) -> OpenableBus:
         )
     factory: _BusFactory = known[scheme].load()
     bus = factory.from_url(url)
-    if not isinstance(bus, NotificationBus):
-        raise BusURLError(f"what the entry point {known[scheme].value!r} built for {scheme}:// is no NotificationBus")
+    if not isinstance(bus, OpenableBus):
+        raise BusURLError(
+            f"what the entry point {known[scheme].value!r} built for {scheme}:// is no OpenableBus: "
+            f"it lacks {', '.join(name for name in _MEMBERS if not hasattr(bus, name))}"
+        )
     return bus

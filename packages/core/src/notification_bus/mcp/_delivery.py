@@ -1,8 +1,7 @@
 """From what the bus yields to the SDK's listeners: coalesced, and at a pace that their streams can keep."""
 
 import logging
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -10,41 +9,36 @@ from mcp.server.subscriptions import ResourceUpdated, ServerEvent
 
 from notification_bus._warnings import FloodLog
 from notification_bus.mcp._events import LIST_EVENTS
+from notification_bus.mcp._listeners import Listeners
 
-__all__ = ["Delivery", "Listener"]
-
-Listener: TypeAlias = Callable[[ServerEvent], None]
+__all__ = ["Delivery"]
 
 _PAUSE: Final = 0.02
-"""Seconds between two rounds, in which equal events become one. The first event after a quiet time does not wait."""
+"""Seconds of a round, in which each event is handed over once: at once when it comes first, and in the next round, once
+for all, when it comes again."""
 
 _TURNS: Final = 16
-"""Turns of the event loop after each event.
+"""Turns of the event loop after each event that concerned anybody.
 
 A listener only appends to its stream's buffer, which the SDK ends at 1,024; the stream's own task needs some turns to
 write one event out. Turns rather than time, since they last longer exactly when many streams have something to write.
 """
 
-_MAX_PENDING: Final = 4096
+MAX_PENDING: Final = 4096
 """Different events that wait at most. Beyond that the bus is not read, so that it drops and announces a gap."""
-
-_MAX_URIS: Final = 1024
-"""Resource URIs remembered for the next gap; beyond that the one that was updated longest ago is forgotten."""
 
 
 class Delivery:
-    """The listeners, and the events that wait to be handed to them. Belongs to one event loop.
+    """The events that wait to be handed to the listeners. Belongs to one event loop.
 
     Events are level triggers ("this changed, look again"): one that is waiting already is not queued again.
     """
 
-    def __init__(self, logger: logging.Logger, floods: FloodLog) -> None:
+    def __init__(self, listeners: Listeners, logger: logging.Logger, floods: FloodLog) -> None:
+        self._listeners = listeners
         self._logger = logger
         self._floods = floods
-        # Keyed by a token of its own: the same callable may be registered more than once.
-        self._listeners: dict[object, Listener] = {}
         self._pending: dict[ServerEvent, None] = {}
-        self._uris: dict[str, None] = {}
         self._wake: anyio.Event
         self._room: anyio.Event
         self.delivered = 0
@@ -52,43 +46,28 @@ class Delivery:
         self.listener_errors = 0
 
     def renew(self) -> None:
-        """Forget what waits and the event loop it waited in; to be called in the new one before anything else."""
+        """Forget what belongs to an event loop that has ended; to be called in the new one before anything else."""
+        self._listeners.clear()
         self._pending.clear()
         self._wake, self._room = anyio.Event(), anyio.Event()
 
-    @property
-    def listeners(self) -> int:
-        return len(self._listeners)
-
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
-        token = object()
-        self._listeners[token] = listener
-
-        def unsubscribe() -> None:
-            self._listeners.pop(token, None)
-
-        return unsubscribe
-
     async def put(self, event: ServerEvent) -> None:
         """Let an event wait for the next round. Waits only while too many different ones do."""
-        while len(self._pending) >= _MAX_PENDING:
+        while len(self._pending) >= MAX_PENDING and event not in self._pending:
             self._room = anyio.Event()
             await self._room.wait()
+        if isinstance(event, ResourceUpdated):
+            self._listeners.note(event.uri)
         self._put(event)
 
     def put_everything(self) -> None:
-        """Let every change wait that a listener may have missed: the lists, and the resources known to be updated."""
+        """Let every change wait that a listener may have missed."""
         for event in LIST_EVENTS:
             self._put(event)
-        for uri in list(self._uris):
+        for uri in self._listeners.uris():
             self._put(ResourceUpdated(uri))
 
     def _put(self, event: ServerEvent) -> None:
-        if isinstance(event, ResourceUpdated):
-            self._uris.pop(event.uri, None)
-            self._uris[event.uri] = None
-            if len(self._uris) > _MAX_URIS:
-                del self._uris[next(iter(self._uris))]
         if event in self._pending:
             self.coalesced += 1
         else:
@@ -99,21 +78,30 @@ class Delivery:
         """Hand over what waits, for ever."""
         while True:
             await self._wake.wait()
-            self._wake = anyio.Event()
-            # A round takes what waits now; an event that comes again meanwhile belongs to the next.
-            events, self._pending = self._pending, {}
-            self._room.set()
-            for event in events:
-                self._deliver(event)
-                for _ in range(_TURNS):
-                    await checkpoint()
+            with anyio.move_on_after(_PAUSE):
+                await self._run_round()
             self._floods.flush()
-            await anyio.sleep(_PAUSE)
+            if self._pending:  # what came again within the round
+                self._wake.set()
 
-    def _deliver(self, event: ServerEvent) -> None:
-        for token, listener in list(self._listeners.items()):
-            if token not in self._listeners:
-                continue
+    async def _run_round(self) -> None:
+        told: set[ServerEvent] = set()
+        while True:
+            self._wake = anyio.Event()
+            for event in [event for event in self._pending if event not in told]:
+                # Told and taken off in one step: the round may end at any of the turns.
+                told.add(event)
+                del self._pending[event]
+                self._room.set()
+                if self._deliver(event):
+                    for _ in range(_TURNS):
+                        await checkpoint()
+            await self._wake.wait()
+
+    def _deliver(self, event: ServerEvent) -> bool:
+        concerned = False
+        for listener in self._listeners.concerned(event):
+            concerned = True
             try:
                 listener(event)
             except Exception as exc:
@@ -122,3 +110,4 @@ class Delivery:
                 self._floods.add("listener", f"a listener raised {exc!r}; the others were told all the same")
             else:
                 self.delivered += 1
+        return concerned

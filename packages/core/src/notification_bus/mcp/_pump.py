@@ -44,7 +44,7 @@ class Pump(CountedBus):
         self._task: BackgroundTask
         self._failure: Exception | None
         self._give_up_at: float
-        self._told: bool
+        self._serving: bool
         self.ignored = 0
         self.gaps = 0
 
@@ -96,8 +96,8 @@ class Pump(CountedBus):
             raise self._failure
         with anyio.move_on_after(max(0.0, self._give_up_at - anyio.current_time())):
             await self._ready.wait()
-        if not self._ready.is_set() and not self._told:
-            self._told = True
+        if not self._ready.is_set() and not self._serving:
+            self._serving = True
             self._logger.warning(
                 "%r has not confirmed within %g s; the server starts without it. Nothing is delivered before it has, "
                 "then every open stream is told to look again",
@@ -112,7 +112,7 @@ class Pump(CountedBus):
         self._ready = anyio.Event()
         self._scope = anyio.CancelScope()
         self._failure = None
-        self._told = False
+        self._serving = False
         self._give_up_at = anyio.current_time() + self._ready_timeout
         self._delivery.renew()
         self._task = BackgroundTask(self._run, "notification-bus: pump of McpSubscriptions")
@@ -162,9 +162,10 @@ class Pump(CountedBus):
 
     def _confirmed(self) -> None:
         self._ready.set()
-        if self._delivery.listeners:
-            # Their streams were acknowledged while nothing could reach them.
+        if self._serving:
+            # Streams may have been acknowledged while nothing could reach them.
             self._gap()
+        self._serving = True
 
     async def _receive(self, notification: BusNotification) -> None:
         if notification.method == GAP.method:

@@ -21,6 +21,7 @@ from notification_bus.bus import NotificationBus
 from notification_bus.errors import BusClosedError
 from notification_bus.mcp._delivery import Delivery
 from notification_bus.mcp._events import to_notification
+from notification_bus.mcp._listeners import Listeners
 from notification_bus.mcp._pump import Pump
 
 __all__ = ["McpStats", "McpSubscriptions"]
@@ -42,7 +43,7 @@ class McpStats:
     """Listen streams that are open on this replica now."""
 
     delivered: int
-    """Events handed to listeners, counted for each listener."""
+    """Events handed to listeners, counted for each listener that they concern."""
 
     coalesced: int
     """Events that were not handed over because an equal one was waiting already."""
@@ -70,13 +71,13 @@ class McpSubscriptions:
 
     * What a tool publishes is handed to the bus and comes back from it, to this replica as to every other. Publishing
       never waits for the broker and never fails because of it, since the change has already been made.
-    * Equal events that wait are handed over once, at most about fifty rounds a second, and every event gives the event
-      loop its turns: a client that reads never falls behind the 1,024 events at which the SDK ends a stream.
-    * When something may have been missed, every open stream is told that all lists and resources have changed: after an
-      outage of the broker, and when the broker confirms for the first time only after streams were opened.
+    * A listener is told of an event at once, and of equal ones once in 20 ms at most; every event gives the event loop
+      its turns. So a client that reads never falls behind the 1,024 events at which the SDK ends a stream.
+    * When something may have been missed, every open stream is told that all that is in its filter has changed: after
+      an outage of the broker, and when the broker confirms for the first time only after streams were opened.
 
-    *Limit*: the SDK tells nobody which resource URIs its streams listen to, so after a gap those resources are reported
-    that were updated before, the last 1,024 of them. A resource whose very first update fell into the gap is not.
+    *Limit*: a listener of your own, which shows no filter, is told after a gap that the lists have changed, and the
+    last 1,024 resources that were updated before; not of a resource whose very first update fell into the gap.
 
     Args:
         bus: Where notifications travel. One that is an async context manager is entered and left by `lifespan`; any
@@ -94,7 +95,8 @@ class McpSubscriptions:
             )
         self.bus = bus
         floods = FloodLog(_logger)
-        self._delivery = Delivery(_logger, floods)
+        self._listeners = Listeners()
+        self._delivery = Delivery(self._listeners, _logger, floods)
         self._pump = Pump(bus, self._delivery, _logger, floods, ready_timeout)
 
     def __repr__(self) -> str:
@@ -208,7 +210,7 @@ class McpSubscriptions:
             BusClosedError: The lifespan was never entered, or was left: a stream acknowledged now would stay silent.
         """
         self._pump.check_open()
-        return self._delivery.subscribe(listener)
+        return self._listeners.add(listener)
 
     async def notify_tools_changed(self) -> None:
         """Tell that the list of tools changed; for code outside a request. Raises as `publish` does."""
@@ -234,7 +236,7 @@ class McpSubscriptions:
         """What has been counted up to now."""
         return McpStats(
             ready=self._pump.ready,
-            listeners=self._delivery.listeners,
+            listeners=len(self._listeners),
             delivered=self._delivery.delivered,
             coalesced=self._delivery.coalesced,
             ignored=self._pump.ignored,

@@ -23,18 +23,16 @@ def ancestors(uri: str, longest: int) -> Iterator[str]:
         end = uri.find(mark, 0, path)
         if end >= 0:
             path = end
-            if path <= longest:
+            if 0 < path <= longest:
                 yield uri[:path]
     scheme = uri.find("://", 0, path)
     root = scheme + 3 if scheme >= 0 else 0
-    end = min(path, longest + 1)
-    above = -1
+    end, nearest = min(path, longest + 1), path
     while (end := uri.rfind("/", root, end)) >= 0:
-        above = end
-        # A slash at the very end of the path is part of a spelling that has been given, not a level above it.
-        if end + 1 < path and end < longest:
-            yield uri[: end + 1]
-        if end > 0:
-            yield uri[:end]
-    if above != root and 0 < root < path and root <= longest:
+        for length in (end + 1, end):
+            # Two spellings may be one: at the end of the path, and where slashes follow each other.
+            if 0 < length < nearest and length <= longest:
+                nearest = length
+                yield uri[:length]
+    if 0 < root < nearest and root <= longest:
         yield uri[:root]

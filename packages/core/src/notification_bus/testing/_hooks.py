@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import cast
+from typing import Final, TypeAlias, cast
 
 from notification_bus.bus import NotificationBus
 from notification_bus.testing.harness import Capabilities, Harness, Link, Wire
@@ -10,8 +10,11 @@ from notification_bus.testing.manifest import Check, Need
 
 __all__ = ["Hooks"]
 
-_FAULTS: frozenset[Need] = frozenset({"delay", "stall", "cut", "deaf"})
-_BROKER: frozenset[Need] = _FAULTS | {"wire", "process"}
+_Build: TypeAlias = Callable[[str], NotificationBus]
+_Link: TypeAlias = Callable[[], AbstractAsyncContextManager[Link] | None]
+
+_FAULTS: Final = frozenset[Need]({"delay", "stall", "cut", "deaf"})
+_BROKER: Final = _FAULTS | frozenset[Need]({"wire", "process"})
 
 
 class Hooks:
@@ -23,8 +26,8 @@ class Hooks:
         self.wire = cast("Wire | None", getattr(harness, "wire", None))
         self.child = cast("str | None", getattr(harness, "child", None))
         self.broker = cast("str | None", getattr(harness, "broker", None))
-        self.build = cast("Callable[[str], NotificationBus] | None", getattr(harness, "build", None))
-        self._link = cast("Callable[[], AbstractAsyncContextManager[Link] | None] | None", getattr(harness, "link", None))
+        self.build = cast("_Build | None", getattr(harness, "build", None))
+        self._link = cast("_Link | None", getattr(harness, "link", None))
 
     def link(self) -> AbstractAsyncContextManager[Link] | None:
         """A new link, or `None` where the harness has none."""

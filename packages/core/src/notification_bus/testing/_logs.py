@@ -1,7 +1,7 @@
 """The log records of a check."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 __all__ = ["LogTap"]
@@ -39,7 +39,7 @@ class LogTap(logging.Handler):
         return [record for record in self.records if record.levelno > logging.WARNING]
 
     @contextmanager
-    def attached(self) -> Iterator[None]:
+    def attached(self) -> Generator[None]:
         """Collect inside."""
         bus_logger = logging.getLogger(self._bus_logger)
         level = bus_logger.level

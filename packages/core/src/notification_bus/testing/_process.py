@@ -11,9 +11,13 @@ from typing import Final
 import anyio
 from anyio.abc import ByteReceiveStream, Process
 
-from notification_bus.notification import BusNotification, MalformedBodyError
+from notification_bus.errors import MalformedBodyError
+from notification_bus.notification import BusNotification
 
-__all__ = ["Child", "start_child"]
+__all__ = ["FLOOD", "Child", "start_child"]
+
+FLOOD: Final = "notifications/contract/flood"
+"""The method of what a flooding child publishes; `n` counts, and `pad` has `size` characters."""
 
 _KEPT: Final = 20
 

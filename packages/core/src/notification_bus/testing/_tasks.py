@@ -5,7 +5,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextvars import Context
-from typing import Any, cast
+from typing import Any
 
 import anyio
 
@@ -34,7 +34,7 @@ def start_loop(function: Callable[[], Awaitable[None]], backend: str) -> None:
     options: dict[str, Any] = {}
     if variant:
         options[{"debug": "debug", "uvloop": "use_uvloop"}[variant]] = True
-    anyio.run(cast("Callable[[], Awaitable[None]]", function), backend=name, backend_options=options)
+    anyio.run(function, backend=name, backend_options=options)
 
 
 class LoopReports:

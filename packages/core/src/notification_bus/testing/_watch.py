@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -49,7 +49,7 @@ class Watch:
     # -- around the thread that runs it
 
     @contextmanager
-    def around(self) -> Iterator[None]:
+    def around(self) -> Generator[None]:
         """Watch the process while this is entered."""
         threads = set(threading.enumerate())
         # What was garbage before is not this check's: frozen, it is not looked at, which also makes collecting quick.
@@ -68,12 +68,14 @@ class Watch:
         ]
 
     @contextmanager
-    def _hooks(self) -> Iterator[None]:
+    def _hooks(self) -> Generator[None]:
         old_unraisable, old_thread = sys.unraisablehook, threading.excepthook
 
         def unraisable(args: Any) -> None:
             # The text only: to keep the object would bring it back to life.
-            self.troubles.append(f"an error was ignored, for want of anybody to tell: {args.exc_value!r} in {args.object!r}")
+            self.troubles.append(
+                f"an error was ignored, for want of anybody to tell: {args.exc_value!r} in {args.object!r}"
+            )
 
         def thread_failed(args: Any) -> None:
             self.troubles.append(f"a thread ended with {args.exc_value!r}")
@@ -85,7 +87,7 @@ class Watch:
             sys.unraisablehook, threading.excepthook = old_unraisable, old_thread
 
     @contextmanager
-    def _warnings(self) -> Iterator[None]:
+    def _warnings(self) -> Generator[None]:
         show = warnings.showwarning
         with warnings.catch_warnings(record=True) as caught:
             # Before whatever filters there are, which go on to hold for everything else.

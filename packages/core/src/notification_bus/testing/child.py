@@ -2,8 +2,8 @@
 
     python -m notification_bus.testing.child SPEC CHANNEL MODE
 
-SPEC is a URL for `open_bus`, or `package.module:name` of a harness, a harness class or a function that returns a harness.
-It speaks lines, on stdin and stdout, and ends when its stdin does, so that it never outlives who started it:
+SPEC is a URL for `open_bus`, or `package.module:name` of a harness, a harness class or a function that returns a
+harness. It speaks lines, on stdin and stdout, and ends when its stdin does, so that it never outlives who started it:
 
 * it writes `ready` once its subscription is entered, and `received <body>` for every notification that it receives;
 * MODE `talk`: it publishes the body of every line `publish <body>` that it reads, and then writes `published`;
@@ -15,22 +15,20 @@ import inspect
 import queue
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 from notification_bus.bus import NotificationBus
 from notification_bus.notification import BusNotification
+from notification_bus.testing._process import FLOOD
 from notification_bus.testing.harness import Harness
 
-__all__ = ["FLOOD", "main"]
+__all__ = ["main"]
 
-FLOOD: Final = "notifications/contract/flood"
-"""The method of what a flooding child publishes; `n` counts, and `pad` has `size` characters."""
-
+_Harness: TypeAlias = Harness
 _SIZES: Final = (0, 10, 300, 3000)
 _POLL: Final = 0.005
 
@@ -49,7 +47,7 @@ def open_instance(spec: str, channel: str) -> tuple[AbstractAsyncContextManager[
     for part in name.split("."):
         found = getattr(found, part)
     # A function or class that makes a harness, unless it is one already.
-    harness = cast("Harness", found() if inspect.isclass(found) or not hasattr(found, "instance") else found)
+    harness = cast("_Harness", found() if inspect.isclass(found) or not hasattr(found, "instance") else found)
     return harness.instance(channel), next(iter(harness.capabilities.backends))
 
 
@@ -117,7 +115,7 @@ async def _flood(bus: NotificationBus, lines: _Lines) -> None:
 
 
 async def _run(instance: AbstractAsyncContextManager[NotificationBus], mode: str) -> None:
-    work: Callable[[NotificationBus, _Lines], Any] = {"talk": _talk, "flood": _flood}[mode]
+    work = {"talk": _talk, "flood": _flood}[mode]
     lines = _Lines()
     ready = anyio.Event()
     async with instance as bus, anyio.create_task_group() as tasks:

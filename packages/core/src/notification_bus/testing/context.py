@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from secrets import token_hex
@@ -16,16 +17,16 @@ from anyio.lowlevel import checkpoint
 from notification_bus.bus import NotificationBus
 from notification_bus.notification import BusNotification, JsonValue
 from notification_bus.testing._hooks import Hooks
-from notification_bus.testing._logs import LogTap
 from notification_bus.testing._process import Child, start_child
-from notification_bus.testing._tasks import LoopReports, run_in_new_loop
+from notification_bus.testing._tasks import run_in_new_loop
+from notification_bus.testing._watch import Watch
 from notification_bus.testing.harness import Capabilities, Link, Wire
 from notification_bus.testing.manifest import Check
 from notification_bus.testing.outcome import CheckFailedError, UntestableError
 from notification_bus.testing.pump import NUMBERED, Pump, number_of
 from notification_bus.testing.timing import Timing
 
-__all__ = ["Context"]
+__all__ = ["Context", "Setup"]
 
 T = TypeVar("T")
 
@@ -33,41 +34,41 @@ _SPINS: Final = 20
 """Turns of the event loop that are given before the first sleep: enough for whatever needs no network."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What all runs in one event loop have in common."""
+
+    hooks: Hooks
+    backend: str
+    timing: Timing
+    scale: int
+    copies: int
+    watch: Watch
+
+
 class Context:
     """One run of one check. See the modules of `notification_bus.testing.checks` for how it is used."""
 
-    def __init__(
-        self,
-        check: Check,
-        hooks: Hooks,
-        backend: str,
-        timing: Timing,
-        *,
-        scale: int,
-        copies: int,
-        tasks: TaskGroup,
-        logs: LogTap,
-        reports: LoopReports,
-    ) -> None:
+    def __init__(self, check: Check, setup: Setup, tasks: TaskGroup) -> None:
         self.check: Final = check
         self.channel: Final = f"kit-{check.id.replace('.', '-').replace('_', '-')[:24]}-{token_hex(6)}"
         """This run's own channel."""
-        self.capabilities: Final[Capabilities] = hooks.capabilities
-        self.backend: Final = backend
-        """`"asyncio"` or `"trio"`."""
-        self.timing: Final = timing
-        self.scale: Final = scale
+        self.hooks: Final = setup.hooks
+        self.capabilities: Final[Capabilities] = setup.hooks.capabilities
+        self.backend: Final = setup.backend
+        """`"asyncio"` or `"trio"`, perhaps with a variant, as in `"asyncio+debug"`."""
+        self.timing: Final = setup.timing
+        self.scale: Final = setup.scale
         """How much more than usual is to be published where the amount matters."""
-        self.copies: Final = copies
+        self.copies: Final = setup.copies
         """How many runs there are at the same time, this one included; budgets of time grow with them."""
-        self.hooks: Final = hooks
-        self.logs: Final = logs
+        self.logs: Final = setup.watch.logs
         self.failure: CheckFailedError | None = None
         """The first promise seen broken, whatever is raised while things are torn down after it."""
         self.step = "starting"
         """What is being done, for the report of a check that does not end."""
+        self._reports = setup.watch.reports
         self._tasks = tasks
-        self._reports = reports
         self._numbers = count(1)
         self._names = count(1)
 
@@ -87,6 +88,11 @@ class Context:
     def untestable(self, reason: str) -> NoReturn:
         """End the check: the harness lacks something that only now turned out to be needed."""
         raise UntestableError(reason)
+
+    @property
+    def alone(self) -> bool:
+        """Whether this is the only run, so that log records, tasks, threads and sockets are this one's."""
+        return self.copies == 1
 
     @property
     def prompt(self) -> float:
@@ -174,14 +180,16 @@ class Context:
         self.spawn(pump.run)
         return pump
 
-    def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
+    def spawn(self, function: Callable[[], Coroutine[None, None, None]]) -> None:
         """Run something in a task of its own, which is cancelled at the end of the check. It must not raise."""
         self._tasks.start_soon(function)
 
     async def leave(self, pump: Pump) -> None:
         """Cancel a subscriber, and wait until it has left."""
         pump.cancel()
-        await self.until(pump.done.is_set, "a cancelled subscriber leaves its subscription", f"{pump.name} is still in it")
+        await self.until(
+            pump.done.is_set, "a cancelled subscriber leaves its subscription", f"{pump.name} is still in it"
+        )
 
     # -- notifications
 
@@ -190,8 +198,17 @@ class Context:
         number = next(self._numbers)
         return number, BusNotification(NUMBERED, {"run": self.channel, "n": number, **params})
 
-    async def publish(self, bus: NotificationBus, notification: BusNotification) -> float:
-        """Publish, which must return and must not raise; the seconds that it took."""
+    async def publish(self, bus: NotificationBus, notification: BusNotification, promised: str | None = None) -> float:
+        """Publish, which must return and must not raise; the seconds that it took.
+
+        Args:
+            bus: Where to publish.
+            notification: What to publish; fit to travel.
+            promised: What it proves that it returns, where that is more than what `publish` promises anyway.
+        """
+        promised = (
+            promised or "`publish` queues a notification that is fit to travel and returns, whatever the broker does"
+        )
         began = time.perf_counter()
         problem: Exception | None = None
         with anyio.move_on_after(self.timing.wait) as scope:
@@ -200,22 +217,15 @@ class Context:
             except Exception as exc:
                 problem = exc
         if problem is not None:
-            raise self._publish_failure(f"it raised {problem!r}") from problem
+            self.fail(promised, f"`publish` raised {problem!r}")
         if scope.cancelled_caught:
-            raise self._publish_failure(f"it had not returned after {self.timing.wait:g} s")
+            self.fail(promised, f"`publish` had not returned after {self.timing.wait:g} s")
         return time.perf_counter() - began
 
-    def _publish_failure(self, seen: str) -> CheckFailedError:
-        failure = CheckFailedError(
-            "`publish` queues a notification that is fit to travel and returns, whatever the broker does", seen
-        )
-        self.failure = self.failure or failure
-        return failure
-
-    async def publish_numbered(self, bus: NotificationBus, **params: JsonValue) -> int:
+    async def publish_numbered(self, bus: NotificationBus, promised: str | None = None) -> int:
         """Publish the next notification that can be counted; its number."""
-        number, notification = self.numbered(**params)
-        await self.publish(bus, notification)
+        number, notification = self.numbered()
+        await self.publish(bus, notification, promised)
         return number
 
     def number_of(self, notification: object) -> int | None:
@@ -263,7 +273,9 @@ class Context:
         """Wait as long as silence must last. What was to come has been seen to come before, by a sentinel."""
         await anyio.sleep(self.timing.silence)
 
-    async def within(self, seconds: float, function: Callable[[], Awaitable[object]], promised: str, seen: str) -> float:
+    async def within(
+        self, seconds: float, function: Callable[[], Awaitable[object]], promised: str, seen: str
+    ) -> float:
         """Call something in a task of its own, which must end in time; what it raises is raised. The seconds it took.
 
         Its own task, since what hangs may resist being cancelled, and that must not hide the finding.
@@ -305,7 +317,10 @@ class Context:
 
         thread = run_in_new_loop(main, self.backend, self._reports)
         await self.until(
-            lambda: thread.over, "the bus works in another event loop", "it still runs there", within=self.timing.deadline
+            lambda: thread.over,
+            "the bus works in another event loop",
+            "it still runs there",
+            within=self.timing.deadline,
         )
         if thread.error is not None:
             raise thread.error
@@ -325,12 +340,10 @@ class Context:
 
     # -- closing
 
-    def closer(self, bus: NotificationBus) -> Callable[[], Awaitable[object]]:
+    def closer(self, bus: NotificationBus) -> Callable[[], Coroutine[None, None, object]]:
         """How to close an instance, as its users do."""
-        aclose = getattr(bus, "aclose", None)
-        leave = getattr(bus, "__aexit__", None)
-        if aclose is not None:
-            return cast("Callable[[], Awaitable[object]]", aclose)
-        if leave is not None:
-            return partial(cast("Callable[[None, None, None], Awaitable[object]]", leave), None, None, None)
-        self.untestable(f"a {type(bus).__name__} has neither `aclose` nor is it a context manager")
+        aclose: Callable[[], Coroutine[None, None, object]] | None = getattr(bus, "aclose", None)
+        leave: Callable[..., Coroutine[None, None, object]] | None = getattr(bus, "__aexit__", None)
+        if aclose is None and leave is None:
+            self.untestable(f"a {type(bus).__name__} has neither `aclose` nor is it a context manager")
+        return aclose or partial(cast("Callable[..., Coroutine[None, None, object]]", leave), None, None, None)

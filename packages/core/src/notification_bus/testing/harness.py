@@ -168,8 +168,10 @@ class FullHarness(Harness, Protocol):
 
     @property
     def child(self) -> str | None:
-        """How another process builds the same bus: a URL for `open_bus`, or `package.module:name` of a harness or of a
-        function that returns one."""
+        """How another process builds the same bus: a URL for `open_bus`, or `package.module:name` of a harness.
+
+        The name may also be that of a harness class, or of a function that returns a harness.
+        """
         ...
 
     @property

@@ -14,8 +14,8 @@ Level: TypeAlias = Literal["MUST", "SHOULD", "CAPABILITY"]
 
 Need: TypeAlias = Literal["two", "delay", "stall", "cut", "deaf", "wire", "process", "build"]
 """What a check does beyond using one instance: `two` instances (every harness can), a fault of a link (`delay`, `stall`
-for everything that keeps sockets open and carries nothing, `cut` for everything that breaks or refuses, `deaf`), a hook of
-the harness (`wire`, `process` for its `child`, `build`)."""
+for everything that keeps sockets open and carries nothing, `cut` for everything that breaks or refuses, `deaf`), a hook
+of the harness (`wire`, `process` for its `child`, `build`)."""
 
 Claim: TypeAlias = Literal["fifo", "gaps", "outbox_gaps", "liveness", "end_to_end", "distinct"]
 """What a bus can say of itself, as far as a check depends on it."""

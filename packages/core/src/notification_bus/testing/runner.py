@@ -3,9 +3,9 @@
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, cast
 
 import anyio
 
@@ -13,10 +13,10 @@ from notification_bus.testing._hooks import Hooks
 from notification_bus.testing._tasks import LoopThread, base_backend, start_loop
 from notification_bus.testing._watch import Watch
 from notification_bus.testing.checks import FUNCTIONS
-from notification_bus.testing.context import Context
+from notification_bus.testing.context import Context, Setup
 from notification_bus.testing.harness import Harness
 from notification_bus.testing.manifest import CLAIMS, MANIFEST, Check, find_check
-from notification_bus.testing.outcome import CheckFailedError, KnownFailure, Result, UntestableError
+from notification_bus.testing.outcome import KnownFailure, Result, UntestableError
 from notification_bus.testing.timing import Timing
 
 __all__ = ["iter_suite", "run_check", "run_stress", "run_suite", "select_checks"]
@@ -45,7 +45,6 @@ class _Execution:
 
     sequences: list[list[_Run]]
     watch: Watch
-    thread: LoopThread | None = None
     broken: list[str] = field(default_factory=list[str])
 
 
@@ -87,7 +86,7 @@ def run_check(
     result = _without_running(entry, hooks, backend)
     if result is None:
         run = _Run(entry)
-        execution = _execute([[run]], hooks, backend, timing, scale)
+        execution = _execute([[run]], _set_up(hooks, backend, timing, scale))
         result = _judge(run, execution, backend)
     return _consider_known(result, known_failures)
 
@@ -118,9 +117,7 @@ def iter_suite(
             yield Result(id=known.id, backend="", outcome="failed", reason=reason)
     for backend in backends or harness.capabilities.backends:
         for check in checks:
-            yield run_check(
-                check, harness, backend=backend, timing=timing, scale=scale, known_failures=known_failures
-            )
+            yield run_check(check, harness, backend=backend, timing=timing, scale=scale, known_failures=known_failures)
 
 
 def run_suite(
@@ -172,13 +169,19 @@ def run_stress(
     for copy in range(copies):
         start = copy * len(runnable) // copies
         sequences.append([_Run(check) for check in runnable[start:] + runnable[:start]])
-    execution = _execute(sequences, hooks, backend, timing, scale)
+    execution = _execute(sequences, _set_up(hooks, backend, timing, scale, copies))
     troubles, execution.watch.troubles = execution.watch.troubles, []
-    for run in (run for sequence in sequences for run in sequence):
-        results.append(_consider_known(_judge(run, execution, backend), known_failures))
+    results += [
+        _consider_known(_judge(run, execution, backend), known_failures) for sequence in sequences for run in sequence
+    ]
     if troubles:
-        results.append(Result(id="stress", backend=backend, outcome="failed", reason=_listed(troubles)))
+        results.append(Result(id="stress", backend=backend, outcome="failed", reason="\n".join(troubles)))
     return results
+
+
+def _set_up(hooks: Hooks, backend: str, timing: Timing, scale: int, copies: int = 1) -> Setup:
+    watch = Watch(hooks.capabilities.drop_logger)
+    return Setup(hooks=hooks, backend=backend, timing=timing, scale=scale, copies=copies, watch=watch)
 
 
 def _without_running(check: Check, hooks: Hooks, backend: str) -> Result | None:
@@ -200,57 +203,45 @@ def _without_running(check: Check, hooks: Hooks, backend: str) -> Result | None:
     return None
 
 
-def _execute(sequences: list[list[_Run]], hooks: Hooks, backend: str, timing: Timing, scale: int) -> _Execution:
+def _execute(sequences: list[list[_Run]], setup: Setup) -> _Execution:
     """Run the sequences in one event loop, in a thread: what blocks or resists its cancellation is left behind."""
-    watch = Watch(hooks.capabilities.drop_logger)
-    execution = _Execution(sequences, watch)
-    copies = len(sequences)
+    execution = _Execution(sequences, setup.watch)
+    watch, timing = setup.watch, setup.timing
 
-    async def sequence(runs: list[_Run]) -> None:
+    async def run_in_turn(runs: list[_Run]) -> None:
         for run in runs:
-            await _run_one(run, hooks, backend, timing, scale, copies, watch)
+            await _run_one(run, setup)
 
     async def main() -> None:
         watch.enter_loop()
         async with anyio.create_task_group() as tasks:
             for runs in sequences:
-                tasks.start_soon(sequence, runs)
+                tasks.start_soon(run_in_turn, runs)
         await watch.leave_loop()
 
-    deadline = (timing.deadline * copies + _GRACE) * max(map(len, sequences), default=0)
+    limit = (timing.deadline * setup.copies + _GRACE) * max(map(len, sequences), default=0)
     with watch.around():
-        thread = execution.thread = LoopThread(lambda: start_loop(main, backend))
+        thread = LoopThread(lambda: start_loop(main, setup.backend))
         thread.start()
-        thread.join(deadline)
+        thread.join(limit)
         if thread.is_alive():
             execution.broken.append(
-                f"it could not be ended, {_GRACE:g} s after its deadline of {timing.deadline:g} s; it is at\n{thread.stack()}"
+                f"it could not be ended, {_GRACE:g} s after its deadline of {timing.deadline:g} s; "
+                f"it is at\n{thread.stack()}"
             )
         elif thread.error is not None:
-            execution.broken.append(f"the event loop itself ended with {_chain(thread.error)}")
+            execution.broken.append(f"the event loop itself ended with {_text(thread.error)}")
     return execution
 
 
-async def _run_one(
-    run: _Run, hooks: Hooks, backend: str, timing: Timing, scale: int, copies: int, watch: Watch
-) -> None:
+async def _run_one(run: _Run, setup: Setup) -> None:
     began = time.perf_counter()
     function = FUNCTIONS[run.check.id]
     async with anyio.create_task_group() as tasks:
-        run.context = kit = Context(
-            run.check,
-            hooks,
-            backend,
-            timing,
-            scale=scale,
-            copies=copies,
-            tasks=tasks,
-            logs=watch.logs,
-            reports=watch.reports,
-        )
+        run.context = Context(run.check, setup, tasks)
         try:
-            with anyio.move_on_after(timing.deadline * copies) as scope:
-                await function(kit)
+            with anyio.move_on_after(setup.timing.deadline * setup.copies) as scope:
+                await function(run.context)
             run.timed_out = scope.cancelled_caught
         except BaseException as exc:
             # A cancellation is as good an error as any here: nobody cancels this task.
@@ -262,61 +253,49 @@ async def _run_one(
 
 def _judge(run: _Run, execution: _Execution, backend: str) -> Result:
     kit, error = run.context, run.error
-    found = [leaf for leaf in _leaves(error)] if error is not None else []
-    failure: BaseException | None = kit.failure if kit is not None else None
-    untestable = next((leaf for leaf in found if isinstance(leaf, UntestableError)), None)
+    result = Result(id=run.check.id, backend=backend, outcome="passed", seconds=run.seconds, level=run.check.level)
+    around = [*execution.broken, *execution.watch.troubles]
+    found = [] if error is None else _errors(error)
+    untestable = next((str(leaf) for leaf in found if isinstance(leaf, UntestableError)), None)
     reasons: list[str] = []
-    if failure is not None:
-        reasons.append(str(failure))
-    elif untestable is not None and not execution.watch.troubles and not execution.broken:
-        return Result(
-            id=run.check.id,
-            backend=backend,
-            outcome="untestable",
-            reason=str(untestable),
-            seconds=run.seconds,
-            level=run.check.level,
-        )
+    if kit is not None and kit.failure is not None:
+        reasons.append(str(kit.failure))
+    elif untestable is not None and not around:
+        return replace(result, outcome="untestable", reason=untestable)
     elif found:
-        failure = found[0]
-        doing = kit.step if kit is not None else "starting"
-        reasons.append(f"while {doing}: {type(failure).__name__}: {failure}")
+        doing = "" if kit is None else f"while {kit.step}: "
+        # What came first is what it is about; tearing down after an error can fail in turn.
+        reasons.append(doing + _text(error))
     if run.timed_out and kit is not None:
-        reasons.append(f"it did not end in time, at last it was {kit.step}")
-    if not run.ended:
-        reasons += execution.broken or ["it was never begun"]
-    elif execution.broken:
-        reasons += execution.broken
-    reasons += execution.watch.troubles
-    detail = "".join(traceback.format_exception(error)) if error is not None else ""
-    return Result(
-        id=run.check.id,
-        backend=backend,
-        outcome="failed" if reasons else "passed",
-        reason=_listed(reasons),
-        seconds=run.seconds,
-        level=run.check.level,
-        detail=detail,
-    )
+        reasons.append(f"it did not end in time; at last it was {kit.step}")
+    elif not run.ended and not around:
+        reasons.append("it did not end, or was never begun")
+    reasons += around
+    if not reasons:
+        return result
+    detail = "" if error is None else "".join(traceback.format_exception(error))
+    return replace(result, outcome="failed", reason="\n".join(reasons), detail=detail)
+
+
+def _text(error: BaseException | None) -> str:
+    found = [] if error is None else _errors(error)
+    return "\nand then: ".join(f"{type(leaf).__name__}: {leaf}" for leaf in found)
+
+
+def _errors(error: BaseException) -> list[BaseException]:
+    """The errors in it, what came first first; a cancellation only where there is nothing else."""
+    leaves = list(_leaves(error))
+    return [leaf for leaf in leaves if isinstance(leaf, Exception)] or leaves[:1]
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors that groups hold, what came first first: tearing down after an error can put another in its place."""
     if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
+        for inner in cast("BaseExceptionGroup[BaseException]", error).exceptions:
             yield from _leaves(inner)
-    else:
-        if error.__context__ is not None and error.__cause__ is None and not error.__suppress_context__:
-            yield from _leaves(error.__context__)
-        yield error
-
-
-def _chain(error: BaseException) -> str:
-    return "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in _leaves(error))
-
-
-def _listed(reasons: Sequence[str]) -> str:
-    return "\n".join(reasons)
+        return
+    if error.__context__ is not None and not error.__suppress_context__:
+        yield from _leaves(error.__context__)
+    yield error
 
 
 def _consider_known(result: Result, known_failures: Iterable[KnownFailure]) -> Result:
@@ -324,18 +303,6 @@ def _consider_known(result: Result, known_failures: Iterable[KnownFailure]) -> R
     if known is None or result.outcome not in ("passed", "failed"):
         return result
     if result.outcome == "passed":
-        outcome, reason = "failed", f"it passes, and is declared as a known failure: remove that ({known.link})"
-    else:
-        outcome, reason = "known_failure", f"{known.reason} ({known.link})\n{result.reason}"
-    return Result(
-        id=result.id,
-        backend=result.backend,
-        outcome=outcome,  # type: ignore[arg-type]
-        reason=reason,
-        seconds=result.seconds,
-        level=result.level,
-        detail=result.detail,
-    )
-
-
-_ = CheckFailedError
+        reason = f"it passes, and is declared as a known failure: remove that ({known.link})"
+        return replace(result, outcome="failed", reason=reason)
+    return replace(result, outcome="known_failure", reason=f"{known.reason} ({known.link})\n{result.reason}")

@@ -7,7 +7,7 @@ __all__ = ["Timing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds, each settable by itself. Waiting ends as soon as what is waited for is there, so `wait` can be generous."""
+    """Seconds, each settable by itself. Waiting ends as soon as what is waited for is there: `wait` can be generous."""
 
     wait: float = 10.0
     """How long to wait for what must come."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Final
 
 import anyio
@@ -17,7 +18,9 @@ __all__ = [
     "body_of_size",
     "drive_until_heard",
     "duplicates",
+    "expect_arrival",
     "expect_in_order",
+    "expect_method",
     "expect_prompt_publishing",
     "out_of_order",
     "publish_paced",
@@ -33,7 +36,7 @@ _MARKER: Final = 0.05
 """Seconds between two markers. One that is lost is followed by another, so only the last word of a fault counts."""
 
 _TRIES: Final = 3
-"""How often something that must be quick is tried: a machine can be late by chance, a bus that waits is late each time."""
+"""How often something that must be quick is tried: a machine is late by chance, a bus that waits is late each time."""
 
 
 def shown(numbers: Iterable[int], most: int = 12) -> str:
@@ -67,14 +70,33 @@ async def publish_paced(
     numbers: list[int] = []
     step = size or window(kit)
     while len(numbers) < count:
-        batch = [await kit.publish_numbered(bus) for _ in range(min(step, count - len(numbers)))]
+        batch = [await kit.publish_numbered(bus, promised) for _ in range(min(step, count - len(numbers)))]
         numbers += batch
-        await kit.until(
-            lambda batch=batch: all(pump.has(batch) for pump in pumps),  # type: ignore[misc]
-            promised,
-            lambda batch=batch: _missing(batch, pumps),  # type: ignore[misc]
-        )
+        await expect_arrival(kit, batch, pumps, promised)
     return numbers
+
+
+async def expect_arrival(kit: Context, numbers: list[int], pumps: Sequence[Pump], promised: str) -> None:
+    """Wait until each pump has all of these."""
+    await kit.until(lambda: all(pump.has(numbers) for pump in pumps), promised, lambda: _missing(numbers, pumps))
+
+
+async def expect_method(kit: Context, pump: Pump, method: str, promised: str, what: str) -> list[BusNotification]:
+    """Wait until the pump has a notification of that method; all of them that it has.
+
+    Args:
+        kit: The run.
+        pump: Who must receive it.
+        method: Its method.
+        promised: What it proves.
+        what: What to report as not arrived.
+    """
+
+    def arrived() -> list[BusNotification]:
+        return [item for item in pump.items if isinstance(item, BusNotification) and item.method == method]
+
+    await kit.until(arrived, promised, lambda: f"{what} did not arrive; {pump}")
+    return arrived()
 
 
 def _missing(numbers: list[int], pumps: Sequence[Pump]) -> str:
@@ -116,7 +138,7 @@ async def drive_until_heard(
                 f"of {len(markers)} markers, published one after the other for {limit:g} s, not one arrived: "
                 + "; ".join(str(pump) for pump in pumps if not any(n in pump.numbers for n in markers)),
             )
-        markers.append(await kit.publish_numbered(bus))
+        markers.append(await kit.publish_numbered(bus, promised))
         await kit.comes_true(heard, _MARKER)
     return markers
 
@@ -135,7 +157,7 @@ def duplicates(numbers: Sequence[int]) -> list[int]:
 
 def out_of_order(numbers: Sequence[int]) -> str | None:
     """The first place where numbers do not rise; `None` where they do."""
-    for before, after in zip(numbers, numbers[1:], strict=False):
+    for before, after in pairwise(numbers):
         if after <= before:
             return f"{after} arrived after {before}"
     return None
@@ -147,7 +169,7 @@ def expect_in_order(kit: Context, pump: Pump, promised: str) -> None:
     kit.expect(wrong is None, promised, f"{pump}: {wrong}")
 
 
-async def expect_prompt_publishing(kit: Context, bus: NotificationBus, count: int, when: str) -> list[int]:
+async def expect_prompt_publishing(kit: Context, bus: NotificationBus, count: int, when: str) -> None:
     """Publish, and expect every call to return at once, in the best of some tries.
 
     Args:
@@ -155,23 +177,15 @@ async def expect_prompt_publishing(kit: Context, bus: NotificationBus, count: in
         bus: Where to publish.
         count: How many calls a try has.
         when: The state that everything is in, for the message.
-
-    Returns:
-        The numbers published.
     """
-    numbers: list[int] = []
+    promised = f"`publish` returns at once {when}"
     best = float("inf")
     for _ in range(_TRIES):
-        slowest = 0.0
-        for _ in range(count):
-            number, notification = kit.numbered()
-            slowest = max(slowest, await kit.publish(bus, notification))
-            numbers.append(number)
-        best = min(best, slowest)
+        best = min(best, max([await kit.publish(bus, kit.numbered()[1], promised) for _ in range(count)]))
         if best <= kit.prompt:
-            return numbers
+            return
     kit.fail(
-        f"`publish` returns at once {when}",
+        promised,
         f"in each of {_TRIES} times {count} calls, the slowest took {best:.3f} s or more, allowed are {kit.prompt:g} s",
     )
 

@@ -21,6 +21,7 @@ from notification_bus.testing.checks import (
     wire,
 )
 from notification_bus.testing.context import Context
+from notification_bus.testing.manifest import MANIFEST
 
 __all__ = ["FUNCTIONS", "MODULES", "CheckFunction"]
 
@@ -43,15 +44,13 @@ MODULES: Final[tuple[ModuleType, ...]] = (
     lifecycle,
 )
 
-_GROUPS: Final = frozenset(
-    "cancel close codec conc crash deliver gap life live order publish ready reconnect slow sub wire".split()
-)
+_GROUPS: Final = frozenset(check.id.partition(".")[0] for check in MANIFEST)
 
 
 def _collect() -> dict[str, CheckFunction]:
     functions: dict[str, CheckFunction] = {}
     for module in MODULES:
-        for name in cast("list[str]", module.__all__):
+        for name in module.__all__:
             group, _, rest = name.partition("_")
             if group in _GROUPS:
                 functions[f"{group}.{rest}"] = cast("CheckFunction", getattr(module, name))

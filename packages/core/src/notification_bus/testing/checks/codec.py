@@ -1,12 +1,12 @@
 """Values: every one arrives as it was published, up to the size that the bus states."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from notification_bus.errors import NotificationTooLargeError
 from notification_bus.notification import BusNotification
 from notification_bus.testing.context import Context
-from notification_bus.testing.traffic import ECHO, body_of_size, publish_paced
+from notification_bus.testing.traffic import ECHO, body_of_size, expect_arrival, expect_method, publish_paced
 
 __all__ = ["codec_deliveries_are_independent", "codec_size_limit_is_in_bytes", "codec_values_round_trip"]
 
@@ -58,23 +58,33 @@ _VALUES: Final[tuple[Any, ...]] = (
 )
 
 
-def _difference(wanted: object, found: object, where: str) -> str | None:
-    """Where two values differ, in value or in type."""
-    if isinstance(wanted, dict) and isinstance(found, Mapping):
-        one, other = cast("dict[str, object]", wanted), cast("Mapping[str, object]", found)
-        if set(one) != set(other):
-            return f"{where} has the keys {sorted(other)!r}, not {sorted(one)!r}"
-        pairs = [(one[key], other[key], f"{where}[{key!r}]") for key in one]
-    elif isinstance(wanted, list) and isinstance(found, Sequence) and not isinstance(found, str):
-        first, second = cast("list[object]", wanted), cast("Sequence[object]", found)
-        if len(first) != len(second):
-            return f"{where} has {len(second)} items, not {len(first)}"
-        pairs = [(a, b, f"{where}[{n}]") for n, (a, b) in enumerate(zip(first, second, strict=True))]
-    elif type(wanted) is type(found) and wanted == found:
+def _difference(wanted: Any, found: Any, where: str) -> str | None:
+    """Where two values differ, in value or in type; whatever kind of mapping or sequence a bus yields is fine."""
+    kind, found_kind = _kind(wanted), _kind(found)
+    if kind is dict and issubclass(found_kind, Mapping):
+        one, other = _by_key(wanted), _by_key(found)
+    elif kind is list and issubclass(found_kind, Sequence) and found_kind is not str:
+        one, other = _by_position(wanted), _by_position(found)
+    elif kind is found_kind and wanted == found:
         return None
     else:
-        return f"{where} is {found!r} of type {type(found).__name__}, not {wanted!r} of type {type(wanted).__name__}"
-    return next((text for pair in pairs if (text := _difference(*pair)) is not None), None)
+        return f"{where} is {found!r} of type {found_kind.__name__}, not {wanted!r} of type {kind.__name__}"
+    if one.keys() != other.keys():
+        return f"{where} has {sorted(other)!r}, not {sorted(one)!r}"
+    texts = (_difference(one[place], other[place], f"{where}{place}") for place in one)
+    return next((text for text in texts if text is not None), None)
+
+
+def _kind(value: object) -> type[object]:
+    return type(value)
+
+
+def _by_key(value: Any) -> dict[str, Any]:
+    return {f"[{key!r}]": item for key, item in value.items()}
+
+
+def _by_position(value: Any) -> dict[str, Any]:
+    return {f"[{position}]": item for position, item in enumerate(value)}
 
 
 async def codec_values_round_trip(kit: Context) -> None:
@@ -94,12 +104,8 @@ async def codec_values_round_trip(kit: Context) -> None:
         for position, (what, params) in enumerate(cases):
             method = f"{_METHOD}/{position}"
             await kit.publish(here, BusNotification(method, params))
-
-            def arrived(method: str = method) -> list[BusNotification]:
-                return [i for i in pump.items if isinstance(i, BusNotification) and i.method == method]
-
-            await kit.until(arrived, promised, lambda what=what: f"{what} did not arrive; {pump}")  # type: ignore[misc]
-            difference = _difference(params, arrived()[0].params, "params")
+            arrived = await expect_method(kit, pump, method, promised, what)
+            difference = _difference(params, arrived[0].params, "params")
             kit.expect(difference is None, promised, f"{what}: {difference}")
 
 
@@ -128,9 +134,9 @@ async def codec_size_limit_is_in_bytes(kit: Context) -> None:
     ):
         for name, character in (("ASCII", "x"), ("2-byte", "é"), ("3-byte", "€"), ("4-byte", "😀"), ("escaped", '"')):
             fitting = body_of_size(kit, size, character)
-            number = kit.number_of(fitting)
+            number = kit.number_of(fitting) or 0
             await kit.publish(here, fitting)
-            await kit.until(lambda n=number: n in pump.numbers, promised_whole, lambda: f"of {name} characters: {pump}")  # type: ignore[misc]
+            await expect_arrival(kit, [number], [pump], f"{promised_whole}, here of {name} characters")
             found = next(item for item in reversed(pump.items) if kit.number_of(item) == number)
             kit.expect(found == fitting, promised_whole, f"of {name} characters: it arrived changed")
             if limit is None:
@@ -171,7 +177,7 @@ async def codec_deliveries_are_independent(kit: Context) -> None:
 
 def _spoil(item: object) -> None:
     """Change whatever lets itself be changed."""
-    params = getattr(item, "params", item)
+    params: Any = getattr(item, "params", item)
     for change in (
         lambda: params["list"][1]["deep"].append("spoilt"),
         lambda: params["list"].append("spoilt"),

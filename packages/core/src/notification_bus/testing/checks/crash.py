@@ -1,7 +1,7 @@
 """A peer that dies in the middle of something."""
 
 from notification_bus.notification import BusNotification
-from notification_bus.testing.child import FLOOD
+from notification_bus.testing._process import FLOOD
 from notification_bus.testing.context import Context
 from notification_bus.testing.pump import Pump
 from notification_bus.testing.traffic import HEALTHY, drive_until_heard, publish_paced
@@ -32,7 +32,9 @@ async def crash_peer_killed(kit: Context) -> None:
             await publish_paced(kit, bus, 3, pumps, "after a peer was killed the others lose nothing")
         for pump in pumps:
             broken = [item for item in _flood(pump) if not _whole(item)]
-            kit.expect(not broken, "what a killed peer published arrives whole or not at all", f"{pump}: {broken[:1]!r}")
+            kit.expect(
+                not broken, "what a killed peer published arrives whole or not at all", f"{pump}: {broken[:1]!r}"
+            )
             kit.expect(pump.alive, "a killed peer ends nobody else's stream", pump)
 
 

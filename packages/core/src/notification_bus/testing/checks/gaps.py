@@ -122,7 +122,9 @@ async def gap_unknown_to_peers(kit: Context) -> None:
             method = cast("dict[str, Any]", data).get("method") if shaped else None
             kit.expect(isinstance(method, str) and method not in _KNOWN, promised, f"{body!r} is on the wire")
         # As peers that run the same code send them.
-        await kit.wire.inject(kit.channel, b'{"method":"notifications/bus/probe","params":{"instance":"kit","number":1,"interval":1}}')
+        await kit.wire.inject(
+            kit.channel, b'{"method":"notifications/bus/probe","params":{"instance":"kit","number":1,"interval":1}}'
+        )
         before = pump.gaps
         await kit.wire.inject(kit.channel, GAP.encode())
         await kit.until(lambda: pump.gaps > before, "a gap that a peer announces is yielded as `GAP`", pump)
@@ -131,5 +133,3 @@ async def gap_unknown_to_peers(kit: Context) -> None:
             strange = [i for i in one.items if i != GAP and kit.number_of(i) is None]
             shown = strange[0] if strange else None
             kit.expect(not strange, "no subscription yields a liveness probe", f"{one.name} yielded {shown!r}")
-
-

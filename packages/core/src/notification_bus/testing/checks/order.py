@@ -51,24 +51,24 @@ async def conc_many_publishers_mixed_sizes(kit: Context) -> None:
             number = kit.number_of(item)
             return item.method if number is None else str(number)
 
+        async def arrive(name: str, size: int) -> None:
+            await kit.until(
+                lambda: all(any(label(item) == name for item in pump.items) for pump in pumps),
+                promised,
+                lambda: f"{name}, of {size or 'few'} bytes, did not reach both; " + "; ".join(map(str, pumps)),
+            )
+
         async def publish_all(position: int) -> None:
             bus = (here, there)[position % 2]
             for round_ in range(len(sizes) * kit.scale):
                 # Each task at another place in the sizes, so that small and large ones are on their way together.
                 size = sizes[(position + round_) % len(sizes)]
                 notification = body_of_size(kit, size) if size else BusNotification(f"n/{position}/{round_}")
-                published[label(notification)] = notification
+                name = label(notification)
+                published[name] = notification
                 await kit.publish(bus, notification)
                 # One on its way for each task: that fits into the buffers.
-                await kit.until(
-                    lambda label_=label(notification): all(  # type: ignore[misc]
-                        any(label(item) == label_ for item in pump.items) for pump in pumps
-                    ),
-                    promised,
-                    lambda label_=label(notification), size=size: (  # type: ignore[misc]
-                        f"{label_}, of {size or 'few'} bytes, did not reach both; " + "; ".join(map(str, pumps))
-                    ),
-                )
+                await arrive(name, size)
 
         async with anyio.create_task_group() as tasks:
             for position in range(tasks_count):
@@ -78,7 +78,9 @@ async def conc_many_publishers_mixed_sizes(kit: Context) -> None:
             times = Counter(label(item) for item in pump.items)
             wrong = [name for name in published if times[name] != 1]
             kit.expect(not wrong, promised, f"{pump}; not exactly once came {shown_names(wrong)}")
-            damaged = [label(item) for item in pump.items if (p := published.get(label(item))) is not None and item != p]
+            damaged = [
+                label(item) for item in pump.items if (p := published.get(label(item))) is not None and item != p
+            ]
             kit.expect(not damaged, promised, f"{pump}; arrived changed: {shown_names(damaged)}")
 
 

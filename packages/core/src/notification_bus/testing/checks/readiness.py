@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from notification_bus.testing.context import Context
-from notification_bus.testing.traffic import ECHO, publish_paced
+from notification_bus.testing.traffic import ECHO, expect_arrival, publish_paced
 
 __all__ = ["ready_cancelled_enter_leaves_nothing", "ready_first_publish_after_enter"]
 
@@ -31,12 +31,8 @@ async def ready_first_publish_after_enter(kit: Context) -> None:
             pump = await stack.enter_async_context(kit.subscribed(subscriber, "the subscription on the slow link"))
             first = await kit.publish_numbered(publisher)
             second = await kit.publish_numbered(publisher)
-            await kit.until(
-                lambda pump=pump, second=second: second in pump.numbers,  # type: ignore[misc]
-                promised,
-                lambda pump=pump: f"round {round_ + 1}: {pump}, but not the second",  # type: ignore[misc]
-            )
-            kit.expect(first in pump.numbers, promised, f"round {round_ + 1}: {pump}: the second, but not the first")
+            # Both: a bus may lose the first, and one that delivers the second has had its time for it.
+            await expect_arrival(kit, [first, second], [pump], f"{promised} (round {round_ + 1})")
 
 
 async def ready_cancelled_enter_leaves_nothing(kit: Context) -> None:
@@ -46,17 +42,24 @@ async def ready_cancelled_enter_leaves_nothing(kit: Context) -> None:
         async with kit.instance(link=link) as bus:
             ghosts = [kit.pump(bus, f"cancelled subscription {n}") for n in (1, 2)]
             await kit.until(
-                lambda: link.attempts > 0, "an instance whose broker is away tries to reach it", "it never tried to connect"
+                lambda: link.attempts > 0,
+                "an instance whose broker is away tries to reach it",
+                "it never tried to connect",
             )
             # Both are in the middle of it: nothing can have confirmed them.
             entered = [ghost.name for ghost in ghosts if ghost.entered.is_set() and ghost.error is None]
             kit.expect(
-                not entered, "entering a subscription waits for the broker's confirmation", f"{entered} ready, with no broker"
+                not entered,
+                "entering a subscription waits for the broker's confirmation",
+                f"{entered} ready, with no broker",
             )
             for ghost in ghosts:
                 ghost.cancel()
             await kit.until(
-                lambda: all(ghost.done.is_set() for ghost in ghosts), "a cancelled entering ends", "it goes on", within=kit.timing.wait
+                lambda: all(ghost.done.is_set() for ghost in ghosts),
+                "a cancelled entering ends",
+                "it goes on",
+                within=kit.timing.wait,
             )
             await link.restore()
             async with kit.subscribed(bus, "the remaining subscription") as pump:
@@ -66,4 +69,8 @@ async def ready_cancelled_enter_leaves_nothing(kit: Context) -> None:
                 kit.expect(pump.has(numbers), "the remaining subscription is whole", pump)
                 await kit.linger()
                 ghostly = [record.getMessage() for record in kit.drops[before:]]
-                kit.expect(not ghostly, promised, f"of {count} notifications each was read, yet the bus warned: {ghostly}")
+                kit.expect(
+                    not ghostly or not kit.alone,
+                    promised,
+                    f"of {count} notifications each was read, yet the bus warned: {ghostly}",
+                )

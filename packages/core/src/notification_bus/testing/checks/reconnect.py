@@ -29,7 +29,7 @@ _DELAY: Final = 0.03
 """Seconds each way: long enough to break a connection between a send and its answer."""
 
 _RATE: Final = 20
-"""Attempts a second that are still bounded, and some more at the beginning. A loop that does not wait makes thousands."""
+"""Attempts a second that are still bounded, beside some at the beginning. A loop that does not wait makes thousands."""
 
 
 def _expect_alive(kit: Context, pump: Pump) -> None:
@@ -38,7 +38,9 @@ def _expect_alive(kit: Context, pump: Pump) -> None:
 
 async def _noticed(kit: Context, link: Link, before: int) -> None:
     await kit.until(
-        lambda: link.attempts > before, "an instance whose connection is gone makes another", "it does not try to connect"
+        lambda: link.attempts > before,
+        "an instance whose connection is gone makes another",
+        "it does not try to connect",
     )
 
 
@@ -58,7 +60,9 @@ async def reconnect_survives_cut_both_ways(kit: Context) -> None:
             await link.cut()
             await _noticed(kit, link, tried)
             await drive_until_heard(kit, there, pumps, "after its connections were cut an instance receives again")
-            await drive_until_heard(kit, here, pumps, "after its connections were cut an instance's publishing arrives again")
+            await drive_until_heard(
+                kit, here, pumps, "after its connections were cut an instance's publishing arrives again"
+            )
             _expect_alive(kit, pump_here)
 
 
@@ -86,7 +90,9 @@ async def reconnect_survives_long_outage_with_backoff(kit: Context) -> None:
         await link.restore()
         promised = "after a long outage the same stream goes on"
         await drive_until_heard(kit, there, pumps, promised, within=kit.timing.wait * 2)
-        await drive_until_heard(kit, here, pumps, "after a long outage publishing works again", within=kit.timing.wait * 2)
+        await drive_until_heard(
+            kit, here, pumps, "after a long outage publishing works again", within=kit.timing.wait * 2
+        )
 
 
 async def reconnect_backs_off(kit: Context) -> None:
@@ -176,7 +182,9 @@ async def live_subscribed_in_name_only(kit: Context) -> None:
             await publish_paced(kit, bus, 1, [pump], ECHO)
             tried, warned = link.attempts, len(kit.warnings)
             await link.deaf()
-            await kit.until(lambda: link.attempts > tried, promised, "no new connection was tried", within=_liveness(kit))
+            await kit.until(
+                lambda: link.attempts > tried, promised, "no new connection was tried", within=_liveness(kit)
+            )
             await kit.until(lambda: len(kit.warnings) > warned, f"{promised}, and warned of", "there was no warning")
             await link.restore()
             await drive_until_heard(kit, peer, [pump], "once the broker delivers again, the stream goes on")

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from notification_bus.notification import BusNotification
 from notification_bus.testing.context import Context
-from notification_bus.testing.traffic import ECHO, publish_paced
+from notification_bus.testing.harness import Observed
+from notification_bus.testing.traffic import ECHO, expect_method, publish_paced
 
 __all__ = ["wire_body_is_exact", "wire_reads_foreign_peer", "wire_skips_garbage_and_lives"]
 
@@ -27,10 +28,22 @@ def _strict(body: bytes) -> Any:
     return json.loads(body.decode("utf-8"), object_pairs_hook=members, parse_constant=no_constant)
 
 
+async def _seen_on_wire(kit: Context, observed: Observed, start: int) -> None:
+    """Wait until one of this check's own numbered ones is on the wire."""
+    await kit.until(
+        lambda: any(kit.channel.encode() in body for body in observed.bodies[start:]),
+        "`wire.observe` sees what subscriptions see",
+        lambda: f"{len(observed.bodies)} bodies, of which none was published by this check",
+    )
+
+
 async def wire_body_is_exact(kit: Context) -> None:
     promised = "what travels is exactly the notification's body, one JSON object in UTF-8"
     cases: list[tuple[dict[str, Any] | None, dict[str, Any]]] = [
-        ({"uri": "kit://wire", "text": "grüße, 你好"}, {"method": _METHOD, "params": {"uri": "kit://wire", "text": "grüße, 你好"}}),
+        (
+            {"uri": "kit://wire", "text": "grüße, 你好"},
+            {"method": _METHOD, "params": {"uri": "kit://wire", "text": "grüße, 你好"}},
+        ),
         (None, {"method": _METHOD}),
         ({}, {"method": _METHOD, "params": {}}),
     ]
@@ -40,11 +53,7 @@ async def wire_body_is_exact(kit: Context) -> None:
             await kit.publish(bus, BusNotification(_METHOD, params))
             # The next in order, so that by then the one before it has been on the wire, whatever it looked like.
             await publish_paced(kit, bus, 1, [pump], ECHO)
-            await kit.until(
-                lambda before=before: any(kit.channel.encode() in body for body in observed.bodies[before:]),  # type: ignore[misc]
-                "`wire.observe` sees what subscriptions see",
-                lambda: f"{len(observed.bodies)} bodies",
-            )
+            await _seen_on_wire(kit, observed, before)
             # The bus's own traffic, probes for instance, is not this check's business.
             bodies = [body for body in observed.bodies[before:] if _METHOD.encode() in body]
             kit.expect(len(bodies) == 1, promised, f"for params {params!r} there were {len(bodies)} bodies: {bodies!r}")
@@ -56,8 +65,10 @@ async def wire_body_is_exact(kit: Context) -> None:
 
 
 async def wire_reads_foreign_peer(kit: Context) -> None:
-    promised = "bodies of another implementation are read: any order and spacing, unknown members ignored, null is absent"
-    cases = [
+    promised = (
+        "bodies of another implementation are read: any order and spacing, unknown members ignored, null is absent"
+    )
+    cases: list[tuple[bytes, dict[str, Any] | None]] = [
         (b'{"params":{"a":1},"method":"%s"}', {"a": 1}),
         (b' {\n\t"method" : "%s" , "params" : { "b" : [ 1 , 2 ] } } \r\n', {"b": [1, 2]}),
         (b'{"jsonrpc":"2.0","id":null,"method":"%s","params":{"c":true},"extra":{"method":"x"}}', {"c": True}),
@@ -73,17 +84,12 @@ async def wire_reads_foreign_peer(kit: Context) -> None:
             body = template.replace(b"%s", method.encode())
             wanted = BusNotification(method, params)
             await kit.wire.inject(kit.channel, body)
-            await kit.until(
-                lambda method=method: any(isinstance(i, BusNotification) and i.method == method for i in pump.items),  # type: ignore[misc]
-                promised,
-                lambda body=body: f"{body!r} was not delivered; {pump}",  # type: ignore[misc]
-            )
-            found = [i for i in pump.items if isinstance(i, BusNotification) and i.method == method]
+            found = await expect_method(kit, pump, method, promised, f"{body!r}")
             kit.expect(found == [wanted], promised, f"{body!r} was read as {found!r}, not as {wanted!r}")
 
 
 _GARBAGE: Final[tuple[tuple[str, bytes], ...]] = (
-    ("nothing", b""),
+    ("an empty body", b""),
     ("bytes that are no UTF-8", b"\xff\xfe\x00"),
     ("no UTF-8 inside of JSON", b'{"method":"garbage","params":{"a":"\xff"}}'),
     ("text", b"hello"),
@@ -123,14 +129,12 @@ async def wire_skips_garbage_and_lives(kit: Context) -> None:
             injected += 1
             method = f"{_METHOD}/good/{position}"
             await kit.wire.inject(kit.channel, BusNotification(method).encode())
-            await kit.until(
-                lambda method=method: any(isinstance(i, BusNotification) and i.method == method for i in pump.items),  # type: ignore[misc]
-                promised,
-                lambda what=what: f"after {what} a good one did not arrive; {pump}",  # type: ignore[misc]
-            )
+            await expect_method(kit, pump, method, promised, f"a good one after {what}")
             strange = [i for i in pump.items if not (isinstance(i, BusNotification) and _good(kit, i))]
             kit.expect(not strange, promised, f"after {what} there arrived {repr(strange[0])[:200] if strange else ''}")
-        kit.expect(injected > len(_GARBAGE) // 2, "`wire.inject` sends whatever the broker carries", f"{injected} accepted")
+        kit.expect(
+            injected > len(_GARBAGE) // 2, "`wire.inject` sends whatever the broker carries", f"{injected} accepted"
+        )
         kit.expect(
             len(kit.warnings) > before,
             f"what is skipped is warned of, on the logger {kit.capabilities.drop_logger!r}",

@@ -6,10 +6,10 @@ runs the kit on every one of them.
 
 from notification_bus.testing.gallery import closing, delivery, outages, publishing, streams, values
 from notification_bus.testing.gallery.harness import CAPABILITIES, gallery_harness
-from notification_bus.testing.gallery.mutant import MUTANTS, Mutant
+from notification_bus.testing.gallery.mutant import MUTANTS, Mutant, find_bus
 from notification_bus.testing.gallery.reference import ReferenceBus
 
-__all__ = ["CAPABILITIES", "MUTANTS", "Mutant", "ReferenceBus", "gallery_harness"]
+__all__ = ["CAPABILITIES", "MUTANTS", "Mutant", "ReferenceBus", "find_bus", "gallery_harness"]
 
 # The modules register what they define.
 del closing, delivery, outages, publishing, streams, values

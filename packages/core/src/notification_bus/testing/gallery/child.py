@@ -1,6 +1,6 @@
 """Harnesses for child processes: `child:ReferenceBus_at_40123` is that bus, on a broker that has joined that port."""
 
-from notification_bus.testing.gallery import MUTANTS, ReferenceBus, gallery_harness
+from notification_bus.testing.gallery import find_bus, gallery_harness
 from notification_bus.testing.simulated import SimulatedBroker, SimulatedHarness
 from notification_bus.testing.simulated.bridge import join
 
@@ -12,4 +12,4 @@ def __getattr__(name: str) -> SimulatedHarness:
         raise AttributeError(name)
     broker = SimulatedBroker()
     join(broker, int(port))
-    return gallery_harness(MUTANTS[bus].bus if bus in MUTANTS else ReferenceBus, broker=broker)
+    return gallery_harness(find_bus(bus), broker=broker)

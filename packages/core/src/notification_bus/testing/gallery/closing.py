@@ -11,7 +11,11 @@ from notification_bus.testing.gallery.reference import ReferenceBus
 from notification_bus.testing.gallery.stream import Stream
 
 
-@broken("leaves things behind", check="close.leaves_nothing_and_publish_is_defined", fragment="")
+@broken(
+    "leaves things behind",
+    check="close.leaves_nothing_and_publish_is_defined",
+    fragment="the task a pump that nobody stops",
+)
 class LeavesATask(ReferenceBus):
     """Leaves a task running when it is closed."""
 
@@ -20,7 +24,11 @@ class LeavesATask(ReferenceBus):
         BackgroundTask(anyio.sleep_forever, "a pump that nobody stops")
 
 
-@broken("leaves things behind", check="ready.cancelled_enter_leaves_nothing", fragment="")
+@broken(
+    "leaves things behind",
+    check="ready.cancelled_enter_leaves_nothing",
+    fragment="an entering that was cancelled leaves no subscription behind",
+)
 class LeavesAGhost(ReferenceBus):
     """Registers a subscription before it is ready, and leaves it there where the entering is cancelled."""
 
@@ -29,7 +37,11 @@ class LeavesAGhost(ReferenceBus):
         await super().open_stream(stream)
 
 
-@broken("bad closing", check="close.bounded_in_outage_and_overflow", fragment="")
+@broken(
+    "bad closing",
+    check="close.bounded_in_outage_and_overflow",
+    fragment="closing with the broker gone and every buffer full has not returned",
+)
 class CloseWaitsForTheBroker(ReferenceBus):
     """Waits, when it is closed, until what is queued has been sent."""
 
@@ -40,7 +52,7 @@ class CloseWaitsForTheBroker(ReferenceBus):
         await super()._stop()
 
 
-@broken("bad closing", check="close.ends_streams", fragment="")
+@broken("bad closing", check="close.ends_streams", fragment="closing the instance ends the loops of its subscribers")
 class CloseLeavesReaders(ReferenceBus):
     """Leaves readers waiting when it is closed."""
 
@@ -49,7 +61,7 @@ class CloseLeavesReaders(ReferenceBus):
         super()._forget()
 
 
-@broken("bad closing", check="close.idempotent_and_concurrent", fragment="")
+@broken("bad closing", check="close.idempotent_and_concurrent", fragment="closing a second time raised")
 class SecondCloseRaises(ReferenceBus):
     """Raises where it is closed a second time."""
 
@@ -59,7 +71,11 @@ class SecondCloseRaises(ReferenceBus):
         await super()._close()
 
 
-@broken("bad closing", check="close.leaves_nothing_and_publish_is_defined", fragment="")
+@broken(
+    "bad closing",
+    check="close.leaves_nothing_and_publish_is_defined",
+    fragment="publishing on a closed instance raises BusClosedError at once",
+)
 class PublishAfterCloseHangs(ReferenceBus):
     """Waits for ever in a publish after the close."""
 
@@ -69,9 +85,9 @@ class PublishAfterCloseHangs(ReferenceBus):
         await super().publish(notification)
 
 
-@broken("bad closing", check="close.leaves_nothing_and_publish_is_defined", fragment="")
+@broken("bad closing", check="close.leaves_nothing_and_publish_is_defined", fragment="a closed instance sends nothing")
 class PublishAfterCloseSends(ReferenceBus):
-    """Still sends what is published after the close."""
+    """Refuses what is published after the close, and sends it all the same."""
 
     async def publish(self, notification: BusNotification) -> None:
         if self._home is not None:
@@ -80,9 +96,27 @@ class PublishAfterCloseSends(ReferenceBus):
         connection = await self.link.connect()
         await connection.send(self.channel, [self.encode(notification)])
         await connection.aclose()
+        self._check_open()
 
 
-@broken("wrong count of entering", check="life.reference_counted", fragment="")
+@broken(
+    "silent after the close",
+    check="close.leaves_nothing_and_publish_is_defined",
+    fragment="publishing on a closed instance raises BusClosedError at once",
+)
+class PublishAfterCloseIsSilent(ReferenceBus):
+    """Loses what is published after the close without a word."""
+
+    async def publish(self, notification: BusNotification) -> None:
+        if self._home is not None:
+            await super().publish(notification)
+
+
+@broken(
+    "wrong count of entering",
+    check="life.reference_counted",
+    fragment="a bus that was entered three times works until its last exit",
+)
 class FirstExitStops(ReferenceBus):
     """Stops at the first exit, however often it was entered."""
 
@@ -92,7 +126,7 @@ class FirstExitStops(ReferenceBus):
         await self.aclose()
 
 
-@broken("bound to one loop", check="life.built_without_loop", fragment="")
+@broken("bound to one loop", check="life.built_without_loop", fragment="a bus works in one event loop after the other")
 class BoundToItsFirstLoop(ReferenceBus):
     """Works in the event loop in which it was first used, and in no other."""
 

@@ -11,7 +11,11 @@ from notification_bus.testing.gallery.stream import Stream
 from notification_bus.testing.simulated import SimulatedConnection
 
 
-@broken("reconnect replays", check="reconnect.no_replay_no_duplicates", fragment="")
+@broken(
+    "reconnect replays",
+    check="reconnect.no_replay_no_duplicates",
+    fragment="nothing arrives twice, whatever happens to the connections",
+)
 class ReplaysTheLastBody(ReferenceBus):
     """Sends the last body again on a new connection, in case it was lost."""
 
@@ -27,7 +31,11 @@ class ReplaysTheLastBody(ReferenceBus):
             self.outbox.append(self.last)
 
 
-@broken("reconnect replays", check="reconnect.no_replay_no_duplicates", fragment="")
+@broken(
+    "reconnect replays",
+    check="reconnect.no_replay_no_duplicates",
+    fragment="nothing arrives twice, whatever happens to the connections",
+)
 class SubscribesTwice(ReferenceBus):
     """Subscribes once more on a connection that is not its first."""
 
@@ -41,7 +49,11 @@ class SubscribesTwice(ReferenceBus):
         return connection
 
 
-@broken("reconnect replays", check="reconnect.no_replay_no_duplicates", fragment="")
+@broken(
+    "retries a half-sent body",
+    check="reconnect.no_replay_no_duplicates",
+    fragment="nothing arrives twice, whatever happens to the connections",
+)
 class RetriesHalfSent(ReferenceBus):
     """Sends a batch again that was under way when the connection broke."""
 
@@ -53,7 +65,11 @@ class RetriesHalfSent(ReferenceBus):
             raise
 
 
-@broken("reconnects halfway", check="reconnect.survives_cut_both_ways", fragment="")
+@broken(
+    "reconnects halfway",
+    check="reconnect.survives_cut_both_ways",
+    fragment="after its connections were cut an instance receives again",
+)
 class ForgetsToResubscribe(ReferenceBus):
     """Connects anew, and subscribes only on its first connection."""
 
@@ -66,7 +82,11 @@ class ForgetsToResubscribe(ReferenceBus):
         return await super().connect()
 
 
-@broken("reconnects halfway", check="reconnect.survives_cut_both_ways", fragment="")
+@broken(
+    "reconnects halfway",
+    check="reconnect.survives_cut_both_ways",
+    fragment="after its connections were cut an instance's publishing arrives again",
+)
 class PublishingStaysDead(ReferenceBus):
     """Connects and subscribes anew, and its writer stays with the first connection."""
 
@@ -79,7 +99,7 @@ class PublishingStaysDead(ReferenceBus):
         await super().write(connection)
 
 
-@broken("lets the outage out", check="reconnect.survives_cut_both_ways", fragment="")
+@broken("lets the outage out", check="reconnect.survives_cut_both_ways", fragment="and it has ended")
 class OutageEndsTheStreams(ReferenceBus):
     """Ends its subscriptions when the connection is lost."""
 
@@ -102,14 +122,22 @@ class _Raises(Stream):
         super().finish()
 
 
-@broken("lets the outage out", check="reconnect.survives_long_outage_with_backoff", fragment="")
+@broken(
+    "lets the outage out",
+    check="reconnect.survives_long_outage_with_backoff",
+    fragment="a stream neither ends nor raises because of the broker",
+)
 class OutageRaisesInTheStreams(OutageEndsTheStreams):
     """Raises from its subscriptions when the connection is lost."""
 
     stream_type = _Raises
 
 
-@broken("wrong patience", check="reconnect.survives_long_outage_with_backoff", fragment="")
+@broken(
+    "wrong patience",
+    check="reconnect.survives_long_outage_with_backoff",
+    fragment="an instance whose broker is away tries again and again, for ever",
+)
 class GivesUp(ReferenceBus):
     """Tries twice more, and then no longer."""
 
@@ -118,7 +146,11 @@ class GivesUp(ReferenceBus):
         return inf if self.attempt > 3 else delay
 
 
-@broken("wrong patience", check="reconnect.backs_off", fragment="")
+@broken(
+    "wrong patience",
+    check="reconnect.backs_off",
+    fragment="while the broker is away, the tries to reach it become rarer",
+)
 class RetriesHot(ReferenceBus):
     """Tries again at once, as often as the event loop allows."""
 
@@ -126,7 +158,11 @@ class RetriesHot(ReferenceBus):
         return 0.0
 
 
-@broken("loses the start", check="ready.first_publish_after_enter", fragment="")
+@broken(
+    "loses the start",
+    check="ready.first_publish_after_enter",
+    fragment="everything published after a subscription was entered arrives, the very first included",
+)
 class ReadyTooSoon(ReferenceBus):
     """Lets a subscription be entered before the broker has confirmed anything."""
 
@@ -138,6 +174,20 @@ class ReadyTooSoon(ReferenceBus):
         """No subscription was ready before, so it thinks."""
 
 
+@broken(
+    "does not wait for the reply",
+    check="ready.first_publish_after_enter",
+    fragment="everything published after a subscription was entered arrives, the very first included",
+)
+class ReadyWithoutTheReply(ReferenceBus):
+    """Sends its subscription off and does not wait for the reply, as is easy with clients of Redis and NATS."""
+
+    async def connect(self) -> SimulatedConnection:
+        connection = await self.link.connect()
+        await connection.subscribe(self.channel, wait=False)
+        return connection
+
+
 class _SkipsFirst(Stream):
     confirmed = False
 
@@ -147,14 +197,20 @@ class _SkipsFirst(Stream):
         self.confirmed = True
 
 
-@broken("loses the start", check="ready.first_publish_after_enter", fragment="")
+@broken(
+    "loses the start", check="ready.first_publish_after_enter", fragment="received 0 numbered notifications, without 1"
+)
 class SwallowsTheFirst(ReferenceBus):
     """Takes the first notification on a subscription for the broker's confirmation."""
 
     stream_type = _SkipsFirst
 
 
-@broken("never notices", check="reconnect.half_open_detected", fragment="")
+@broken(
+    "never notices a black link",
+    check="reconnect.half_open_detected",
+    fragment="a link that died without a word is noticed",
+)
 class NeverNoticesABlackLink(ReferenceBus):
     """Trusts a connection until it says itself that it is broken."""
 
@@ -162,7 +218,11 @@ class NeverNoticesABlackLink(ReferenceBus):
         await anyio.sleep_forever()
 
 
-@broken("never notices", check="live.subscribed_in_name_only", fragment="")
+@broken(
+    "never notices a deaf subscription",
+    check="live.subscribed_in_name_only",
+    fragment="a subscription that delivers nothing is noticed",
+)
 class ProvesByPing(ReferenceBus):
     """Asks the broker whether it answers, not whether it delivers."""
 
@@ -173,7 +233,11 @@ class ProvesByPing(ReferenceBus):
             await anyio.sleep(self.options.probe_interval)
 
 
-@broken("announces no gap", check="gap.after_reconnect", fragment="")
+@broken(
+    "announces no gap",
+    check="gap.after_reconnect",
+    fragment="after an outage every subscription yields a gap before its next notification",
+)
 class NoGapAfterReconnect(ReferenceBus):
     """Reconnects so smoothly that nobody learns of what was missed."""
 
@@ -181,7 +245,11 @@ class NoGapAfterReconnect(ReferenceBus):
         """Nothing to tell."""
 
 
-@broken("announces no gap", check="gap.on_the_wire", fragment="")
+@broken(
+    "announces no gap",
+    check="gap.on_the_wire",
+    fragment="an instance that dropped what it was to send tells the others with a gap",
+)
 class NoGapOnTheWire(ReferenceBus):
     """Keeps to itself that it has dropped what it should have sent."""
 
@@ -189,7 +257,7 @@ class NoGapOnTheWire(ReferenceBus):
         """Nothing to tell."""
 
 
-@broken("announces no gap", check="gap.unknown_to_peers", fragment="")
+@broken("yields its own traffic", check="gap.unknown_to_peers", fragment="no subscription yields a liveness probe")
 class YieldsProbes(ReferenceBus):
     """Yields the probes of its peers like any other notification."""
 

@@ -14,7 +14,7 @@ def dump(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-@broken("blurs absent, null and empty", check="wire.body_is_exact", fragment="")
+@broken("blurs absent, null and empty", check="wire.body_is_exact", fragment='{"params":null,')
 class WritesNullParams(ReferenceBus):
     """Writes absent params as null."""
 
@@ -23,7 +23,7 @@ class WritesNullParams(ReferenceBus):
         return dump({"params": None, **body})
 
 
-@broken("blurs absent, null and empty", check="wire.body_is_exact", fragment="")
+@broken("blurs absent, null and empty", check="wire.body_is_exact", fragment="for params {}")
 class DropsEmptyParams(ReferenceBus):
     """Takes empty params for absent ones."""
 
@@ -32,7 +32,7 @@ class DropsEmptyParams(ReferenceBus):
         return dump({name: value for name, value in body.items() if value})
 
 
-@broken("private wire format", check="wire.body_is_exact", fragment="")
+@broken("private wire format", check="wire.body_is_exact", fragment="what travels is exactly the notification's body")
 class WrapsInAnEnvelope(ReferenceBus):
     """Wraps the body in an envelope that only its own kind can open."""
 
@@ -46,7 +46,7 @@ class WrapsInAnEnvelope(ReferenceBus):
             return super().decode(body)
 
 
-@broken("private wire format", check="wire.reads_foreign_peer", fragment="")
+@broken("private wire format", check="wire.reads_foreign_peer", fragment="bodies of another implementation are read")
 class RejectsUnknownMembers(ReferenceBus):
     """Skips a body with a member that it does not know."""
 
@@ -57,7 +57,7 @@ class RejectsUnknownMembers(ReferenceBus):
         return notification
 
 
-@broken("damages values", check="codec.values_round_trip", fragment="")
+@broken("damages values", check="codec.values_round_trip", fragment="is '??' of type str")
 class LossyCharset(ReferenceBus):
     """Writes text in a charset that has a question mark for most of the world's letters."""
 
@@ -65,7 +65,7 @@ class LossyCharset(ReferenceBus):
         return super().encode(notification).decode().encode("latin-1", "replace").decode("latin-1").encode()
 
 
-@broken("damages values", check="codec.size_limit_is_in_bytes", fragment="")
+@broken("damages values", check="codec.size_limit_is_in_bytes", fragment="a body of 8192 bytes arrives whole")
 class CutsLongBodies(ReferenceBus):
     """Cuts what it sends at 4 kB."""
 
@@ -73,7 +73,7 @@ class CutsLongBodies(ReferenceBus):
         return super().encode(notification)[:4096]
 
 
-@broken("damages values", check="codec.values_round_trip", fragment="")
+@broken("damages values", check="codec.values_round_trip", fragment="of type float, not 0 of type int")
 class IntegersBecomeFloats(ReferenceBus):
     """Reads integers as floats, as a parser of another language does."""
 
@@ -81,7 +81,11 @@ class IntegersBecomeFloats(ReferenceBus):
         return dump(json.loads(super().encode(notification), parse_int=float))
 
 
-@broken("damages values", check="codec.size_limit_is_in_bytes", fragment="")
+@broken(
+    "counts characters",
+    check="codec.size_limit_is_in_bytes",
+    fragment="of 2-byte characters: it raised None, and 0 drops were warned of",
+)
 class CountsCharacters(ReferenceBus):
     """Holds the limit of bytes against the number of characters, and does not hear that the broker refused."""
 
@@ -95,7 +99,11 @@ class CountsCharacters(ReferenceBus):
             return
 
 
-@broken("one bad frame is fatal", check="wire.skips_garbage_and_lives", fragment="")
+@broken(
+    "one bad frame is fatal",
+    check="wire.skips_garbage_and_lives",
+    fragment="a good one after an empty body did not arrive",
+)
 class GarbageKillsTheReader(ReferenceBus):
     """Ends its reader with the first body that it cannot read."""
 
@@ -104,7 +112,7 @@ class GarbageKillsTheReader(ReferenceBus):
         super().receive(body)
 
 
-@broken("one bad frame is fatal", check="wire.skips_garbage_and_lives", fragment="")
+@broken("one bad frame is fatal", check="wire.skips_garbage_and_lives", fragment="open brackets did not arrive")
 class DeepNestingKillsTheReader(ReferenceBus):
     """Catches the errors of a parser, except the one that deep nesting raises."""
 
@@ -122,7 +130,11 @@ class _Shared(BusNotification):  # type: ignore[misc]  # final for users; what i
         return self._params
 
 
-@broken("shares or mistypes deliveries", check="codec.deliveries_are_independent", fragment="")
+@broken(
+    "shares or mistypes deliveries",
+    check="codec.deliveries_are_independent",
+    fragment="what one subscriber does to a notification is not seen by another",
+)
 class SharesOneObject(ReferenceBus):
     """Gives every subscription the same object, which a reader can change."""
 

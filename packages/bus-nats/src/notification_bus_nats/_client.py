@@ -1,0 +1,113 @@
+"""nats-py's client as a single connection. All that it has no public word for stands here, each with its reason.
+
+The rest of the distribution uses nothing of nats-py's that starts with an underscore, but `ping`.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, cast
+
+import anyio
+from nats.aio.client import Client
+
+__all__ = ["OneConnection", "ping"]
+
+_TURNS: Final = 0.1
+"""Seconds, more than enough, for a closing whose transport is gone: it needs a few turns of the loop."""
+
+
+async def ping(client: Client) -> "asyncio.Future[bool]":
+    """Send a PING; the future is done when the server has answered it, and everything sent before it.
+
+    Not `flush`: when the wait for that is cancelled or runs out, the late PONG ends nats-py's reader, without a word.
+    """
+    pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    await client._send_ping(pong)  # noqa: SLF001  # pyright: ignore[reportUnknownMemberType]
+    return pong
+
+
+class OneConnection(Client):
+    """A client that connects once and tells of its end, whatever the reason.
+
+    Args:
+        heard: Called with the payload of each message. Past nats-py's queue and task for each subscription, which cost
+            more than all the rest of reading.
+        ended: Called when the connection is over, with the reason where there is one. nats-py's own callback is left
+            out when writing out what was pending fails, and always so before 2.12.
+        secure: Refuse to go on without TLS. nats-py sends the password in the clear to a server that offers no TLS,
+            also where the URL says `tls://`.
+    """
+
+    def __init__(
+        self, heard: Callable[[bytes], None], ended: Callable[[Exception | None], None], *, secure: bool
+    ) -> None:
+        super().__init__()
+        self._heard = heard
+        self._ended = ended
+        self._secure = secure
+        self.clustered = False
+        """Whether the server is one of several."""
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        self._heard(data)
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if initial_connection and self._secure and not info.get("tls_required"):
+            if not info.get("tls_available"):
+                raise ConnectionError("the server offers no TLS, and this connection is to be encrypted")
+            info["tls_required"] = True  # what makes nats-py go on with TLS
+        self.clustered = "cluster" in info
+        await super()._process_info(info, initial_connection)
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        # Nothing of ours is ever pending here; on a dead transport writing it out would raise, and leave it open.
+        self._pending = []
+        self._pending_data_size = 0
+        self._ended(self.last_error)
+        await super()._close(status, do_cbs)
+
+    async def write(self, commands: bytes) -> None:
+        """Write to the transport, and wait while its buffer is full. A PING after it does not overtake it.
+
+        Raises:
+            ConnectionError: The connection is lost.
+        """
+        transport = cast("Any", self._transport)
+        if self.is_closed or transport is None:
+            raise ConnectionError("the connection is closed")
+        transport.write(commands)
+        await transport.drain()
+
+    async def end(self, grace: float) -> None:
+        """Close, writing out what is in the transport's buffer for at most `grace` seconds, and leave nothing open.
+
+        nats-py's own closing waits for ever where the buffer cannot be written out.
+        """
+        if grace <= 0:
+            self._abort()
+        closing = asyncio.create_task(self.close(), name="closing a connection to NATS")
+        closing.add_done_callback(lambda task: task.cancelled() or task.exception())
+        try:
+            await asyncio.wait({closing}, timeout=grace)
+        finally:
+            self._abort()
+            with anyio.move_on_after(_TURNS, shield=True):
+                await asyncio.wait({closing})
+            # Before nats-py 2.16 it never ends where a websocket could not be made.
+            closing.cancel()
+            session = getattr(self._transport, "_client", None)
+            if session is not None:
+                with anyio.CancelScope(shield=True):
+                    await session.close()
+
+    def _abort(self) -> None:
+        transport = self._transport
+        writer = getattr(transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+        websocket = getattr(transport, "_ws", None)
+        if websocket is not None:
+            with suppress(OSError, AttributeError):
+                websocket.get_extra_info("socket").shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,279 @@
+"""One attachment to NATS: of the bus's own, or on a client of the application's."""
+
+import asyncio
+from abc import abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error
+
+from notification_bus import BrokerConnection, SendRefusedError
+from notification_bus_nats._client import OneConnection, ping
+
+if TYPE_CHECKING:
+    from nats.aio.subscription import Subscription
+
+__all__ = ["GivenClientConnection", "NatsConnection", "OwnConnection"]
+
+_BATCH: Final = 256
+"""Bodies that the reader is given at once."""
+
+_UNREAD: Final = 32 * 1024 * 1024
+"""Bytes that may wait for the reader. nats-py never makes the server wait, so this is what bounds the memory."""
+
+_OVERHEAD: Final = 100
+"""Bytes that a body takes up beside its own."""
+
+_PENDING: Final = 1_000_000
+"""Bytes in a given client's buffer beyond which it gets no more: at twice that nats-py's `publish` waits by itself, and
+swallows cancellations while it does."""
+
+_SPREAD: Final = 0.05
+"""Seconds in which the other servers of a cluster learn of a new interest. The server that has confirmed it does not
+wait for them and nothing says when they have: without this, one in a hundred publications made on another server at
+once was missed, on loopback."""
+
+_LOOK: Final = 0.2
+"""Seconds between two looks at a given client, whose callbacks are its owner's."""
+
+
+class NatsConnection(BrokerConnection):
+    """What both kinds share: what has arrived, how it ends, and what the server does not allow.
+
+    A server says that publishing is not allowed some time after it, and only on the connection. So the first batch
+    waits for the server's answer to a PING behind it, and so does each one while the last was refused. A refusal that
+    comes later, when a permission is withdrawn, ends the connection: what was sent is then in doubt, as it is.
+    """
+
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+        self._unread: deque[bytes] = deque()
+        self._size = 0
+        self._news = asyncio.Event()
+        self._lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self._asking = True
+        self._refusal: Exception | None = None
+
+    def heard(self, body: bytes) -> None:
+        """Keep a body for the reader."""
+        self._size += len(body) + _OVERHEAD
+        if self._size > _UNREAD:
+            self.lose(ConnectionError(f"more than {_UNREAD >> 20} MB have arrived unread: this process is too slow"))
+        elif not self._lost.done():
+            self._unread.append(body)
+            self._news.set()
+
+    def lose(self, exc: Exception) -> None:
+        """Note that the connection is over; the first reason counts."""
+        if not self._lost.done():
+            self._lost.set_result(exc)
+            self._news.set()
+
+    def denied(self, exc: Exception) -> bool:
+        """Note an error of the server's, if it is about a permission on this subject; whether it was."""
+        text = str(exc)  # nats-py has turned it into lower case, and the subject with it
+        if "permissions violation" not in text or f'"{self.subject.lower()}"' not in text:
+            return False
+        if "violation for publish" not in text:
+            self.lose(PermissionError(f"not allowed to subscribe to {self.subject!r}"))
+        elif self._asking:
+            self._refusal = exc
+        else:
+            self.lose(PermissionError(f"no longer allowed to publish to {self.subject!r}"))
+        return True
+
+    async def send(self, bodies: Sequence[bytes]) -> None:
+        self._refusal = None
+        self._check()
+        await self._write(bodies)
+        if self._asking:
+            await self._answered(await ping(self._client))
+            if self._refusal is not None:
+                raise SendRefusedError(f"not allowed to publish to {self.subject!r} (grant it: {grant(self.subject)})")
+            self._asking = False
+
+    async def receive(self) -> AsyncIterator[Sequence[bytes]]:
+        while True:
+            while self._unread:
+                batch = [self._unread.popleft() for _ in range(min(_BATCH, len(self._unread)))]
+                self._size -= sum(map(len, batch)) + _OVERHEAD * len(batch)
+                yield batch
+            self._check()
+            self._news.clear()
+            await self._wait()
+
+    def _check(self) -> None:
+        if self._lost.done():
+            raise self._lost.result()
+
+    async def _wait(self) -> None:
+        await self._news.wait()
+
+    async def _answered(self, pong: "asyncio.Future[bool]") -> None:
+        """Wait until the server has answered a PING, or the connection is lost."""
+        either: tuple[asyncio.Future[Any], ...] = (pong, self._lost)
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not pong.done():
+            self._check()
+
+    @property
+    @abstractmethod
+    def _client(self) -> Client: ...
+
+    @abstractmethod
+    async def _write(self, bodies: Sequence[bytes]) -> None: ...
+
+
+class OwnConnection(NatsConnection):
+    """A connection that the bus has made."""
+
+    def __init__(self, subject: str, *, secure: bool, grace: float) -> None:
+        super().__init__(subject)
+        self._grace = grace
+        self._own = OneConnection(self.heard, self._ended, secure=secure)
+        self._connected = False
+
+    @property
+    def _client(self) -> Client:
+        return self._own
+
+    @property
+    def client(self) -> Client:
+        """For what the server has told."""
+        return self._own
+
+    async def open(self, url: str, settings: dict[str, Any]) -> None:
+        """Connect and subscribe, and return when the server has confirmed it. Call `aclose` whatever comes of it."""
+        # Without reconnecting, and without a buffer of the client's: what cannot be sent now is for the outbox.
+        await self._own.connect(
+            url, allow_reconnect=False, error_cb=self._failed, no_echo=False, pending_size=0, **settings
+        )
+        if not self._own.is_connected:
+            # nats-py takes the end of the connection for an answer.
+            raise ConnectionError("the server closed the connection during the handshake")
+        self._connected = True
+        self.max_body = self._own.max_payload
+        await self._own.write(f"SUB {self.subject}  1\r\n".encode())
+        await self._answered(await ping(self._own))
+        self._check()
+        if self._own.clustered:
+            await asyncio.sleep(_SPREAD)
+
+    async def _failed(self, exc: Exception) -> None:
+        if not self._connected:
+            # While connecting nats-py tries again, many times, unless this is raised.
+            raise exc
+        if not self.denied(exc):
+            self.lose(exc)
+
+    def _ended(self, reason: Exception | None) -> None:
+        self.lose(reason or ConnectionError("the connection was closed"))
+
+    async def _write(self, bodies: Sequence[bytes]) -> None:
+        head = f"PUB {self.subject} ".encode()
+        await self._own.write(b"".join([b"%b%d\r\n%b\r\n" % (head, len(body), body) for body in bodies]))
+
+    async def aclose(self) -> None:
+        await self._own.end(0 if self._lost.done() else self._grace)
+
+
+class GivenClientConnection(NatsConnection):
+    """A subscription on a client of the application's, for as long as that stays on one connection.
+
+    The client reconnects by itself, when and as it was told to. What the bus sees of it is that messages come on
+    another connection than before, or that it says of itself that it is not connected; that ends this object, and the
+    next one begins with a gap.
+    """
+
+    def __init__(self, client: Client, subject: str) -> None:
+        super().__init__(subject)
+        self._given = client
+        self._seen = client.last_error
+        self._reconnects = client.stats["reconnects"]
+        self._subscription: Subscription | None = None
+
+    @property
+    def _client(self) -> Client:
+        return self._given
+
+    async def open(self) -> None:
+        """Subscribe, and return when the server has confirmed it. Call `aclose` whatever comes of it."""
+        client = self._given
+        if client.is_closed:
+            raise ConnectionError("the client that was given is closed, and does not come back: give another one")
+        if not client.is_connected:
+            raise ConnectionError(f"the client that was given is not connected ({client.last_error or 'no reason'})")
+        if client.options["no_echo"]:
+            raise ConnectionError("the client that was given hears nothing of its own: connect it without no_echo")
+        self.max_body = client.max_payload
+        self._subscription = await client.subscribe(  # pyright: ignore[reportUnknownMemberType]
+            self.subject, cb=self._message, pending_msgs_limit=0, pending_bytes_limit=0
+        )
+        await self._written()
+        await self._answered(await ping(client))
+        if len(client.servers) > 1:
+            await asyncio.sleep(_SPREAD)
+        self._look()
+        self._check()
+
+    async def _message(self, message: Msg) -> None:
+        # Before anything else: what comes on a new connection comes after a gap that is still to be told.
+        if self._given.stats["reconnects"] != self._reconnects:
+            self._look()
+        else:
+            self.heard(message.data)
+
+    def _look(self) -> None:
+        client = self._given
+        if not client.is_connected or client.stats["reconnects"] != self._reconnects:
+            reason = f": {client.last_error}" if client.last_error else ""
+            self.lose(ConnectionError(f"the client that was given lost its connection{reason}"))
+        elif client.last_error is not self._seen:
+            self._seen = client.last_error
+            if self._seen is not None:
+                self.denied(self._seen)
+
+    async def _wait(self) -> None:
+        with anyio.move_on_after(_LOOK):
+            await self._news.wait()
+        self._look()
+
+    async def _answered(self, pong: "asyncio.Future[bool]") -> None:
+        either: tuple[asyncio.Future[Any], ...] = (pong, self._lost)
+        while not pong.done() and not self._lost.done():
+            await asyncio.wait(either, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+            self._look()
+        if not pong.done():
+            self._check()
+
+    async def _write(self, bodies: Sequence[bytes]) -> None:
+        for body in bodies:
+            if self._given.pending_data_size > _PENDING:
+                await self._written()
+            await self._given.publish(self.subject, body)
+        await self._written()
+
+    async def _written(self) -> None:
+        """Wait until the client has handed over everything: a PING overtakes what is still in its buffer."""
+        pause = 0.0
+        while self._given.pending_data_size:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause + 0.0001, 0.02)
+            self._look()
+            self._check()
+
+    async def aclose(self) -> None:
+        if self._subscription is not None and not self._given.is_closed:
+            with suppress(Error):  # closed meanwhile, or draining, which ends the subscription as well
+                await self._subscription.unsubscribe()
+        self.lose(ConnectionError("the subscription was ended"))
+
+
+def grant(subject: str) -> str:
+    """The permissions that a user of the server needs."""
+    return f'permissions {{ publish: "{subject}", subscribe: "{subject}" }}'

@@ -1,0 +1,32 @@
+"""Two correct buses on the simulated broker pass the whole kit: what fails on a broken one is not the kit's mistake."""
+
+import pytest
+
+from notification_bus.testing import Timing
+from notification_bus.testing.contract import BusContract
+from notification_bus.testing.gallery import gallery_harness
+from notification_bus.testing.simulated import SimulatedHarness
+from tests.core.gallery import simulated_bus
+
+TIMING = Timing(outage=0.5)
+"""Nothing here has a client library whose patience must be outlasted."""
+
+
+class TestReferenceBus(BusContract):
+    strict = True
+    backends = ("asyncio", "trio")
+    timing = TIMING
+
+    @pytest.fixture
+    def harness(self) -> SimulatedHarness:
+        return gallery_harness()
+
+
+class TestBrokerBus(BusContract):
+    strict = True
+    backends = ("asyncio", "trio")
+    timing = TIMING
+
+    @pytest.fixture
+    def harness(self) -> SimulatedHarness:
+        return simulated_bus.harness()

@@ -1,0 +1,369 @@
+"""Options by keyword and by URL, and `open_bus`: errors name the value and the remedy, and never a secret."""
+
+import math
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, EntryPoints
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from notification_bus import BusNotification, BusOptions, BusURLError, MemoryBus, NotificationBus, OpenableBus, open_bus
+from notification_bus import url as url_module
+from notification_bus.options import OPTION_NAMES, redact_url, refuse_unknown, split_url
+
+SIZES = ["outbox", "buffer"]
+SECONDS = ["probe_interval", "probe_timeout", "ready_timeout", "close_timeout", "backoff_cap"]
+
+
+def options_error(**options: Any) -> str:
+    with pytest.raises(BusURLError) as caught:
+        BusOptions(**({"channel": "board"} | options))
+    return str(caught.value)
+
+
+def url_error(read: Callable[[str], object], url: str) -> str:
+    with pytest.raises(BusURLError) as caught:
+        read(url)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+    return str(caught.value)
+
+
+class TestKeywords:
+    def test_the_defaults_are_those_of_the_design(self) -> None:
+        assert BusOptions(channel="board") == BusOptions(
+            channel="board",
+            outbox=10_000,
+            buffer=1024,
+            probe_interval=10,
+            probe_timeout=5,
+            ready_timeout=10,
+            close_timeout=2,
+            backoff_cap=2,
+            frames=False,
+        )
+
+    @pytest.mark.parametrize("name", SIZES)
+    @pytest.mark.parametrize("value", [0, -1, 1.0, 1.5, "1", None, True, [], math.inf])
+    def test_a_size_is_a_whole_number_above_0(self, name: str, value: object) -> None:
+        assert options_error(**{name: value}) == f"{name} is {value!r}: give a number of notifications, 1 or more"
+
+    @pytest.mark.parametrize("name", SECONDS)
+    @pytest.mark.parametrize("value", [0, 0.0, -1, "1", None, True, math.nan, math.inf, -math.inf, 10**400])
+    def test_a_time_is_a_finite_number_of_seconds_above_0(self, name: str, value: object) -> None:
+        assert options_error(**{name: value}) == f"{name} is {value!r}: give a number of seconds above 0"
+
+    @pytest.mark.parametrize("value", [0, 1, "true", None])
+    def test_frames_is_a_switch(self, value: object) -> None:
+        assert options_error(frames=value) == f"frames is {value!r}: give True or False"
+
+    @pytest.mark.parametrize("value", ["", None, 7, b"board"])
+    def test_a_channel_is_a_name(self, value: object) -> None:
+        message = options_error(channel=value)
+        assert message.startswith(f"channel is {value!r}: name the channel, one for each server and environment")
+
+    def test_a_channel_that_no_broker_can_carry_is_refused(self) -> None:
+        assert "lone surrogate" in options_error(channel="a\ud800")
+
+    def test_any_value_in_range_is_taken(self) -> None:
+        options = BusOptions(channel="\0é", outbox=1, buffer=10**9, probe_interval=1e-9, probe_timeout=10**6)
+        assert (options.channel, options.buffer, options.probe_timeout) == ("\0é", 10**9, 10**6)
+
+    def test_options_cannot_be_changed_afterwards(self) -> None:
+        with pytest.raises(AttributeError):
+            BusOptions(channel="board").outbox = 1  # type: ignore[misc]
+
+
+class TestSplitting:
+    def test_every_option_is_read_from_the_query(self) -> None:
+        base, ours, theirs = split_url(
+            "redis://u:p@host:6379/0?channel=b%C3%A9&outbox=1&buffer=2&probe_interval=3&probe_timeout=4.5&ready_timeout=5e-1"
+            "&close_timeout=6&backoff_cap=7&frames=true&socket_timeout=8&ssl_ca_certs=%2Fa&empty="
+        )
+        assert base == "redis://u:p@host:6379/0"
+        assert ours == {
+            "channel": "bé",
+            "outbox": 1,
+            "buffer": 2,
+            "probe_interval": 3.0,
+            "probe_timeout": 4.5,
+            "ready_timeout": 0.5,
+            "close_timeout": 6.0,
+            "backoff_cap": 7.0,
+            "frames": True,
+        }
+        assert set(ours) == set(OPTION_NAMES)
+        assert [type(ours[name]) for name in SIZES] == [int, int]
+        assert [type(ours[name]) for name in SECONDS] == [float] * 5
+        assert theirs == [("socket_timeout", "8"), ("ssl_ca_certs", "/a"), ("empty", "")]
+
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [("true", True), ("True", True), ("1", True), ("yes", True), ("false", False), ("0", False), ("NO", False)],
+    )
+    def test_a_switch_is_read_in_its_usual_spellings(self, text: str, value: bool) -> None:
+        assert split_url(f"redis://h?frames={text}")[1] == {"frames": value}
+
+    @pytest.mark.parametrize(
+        ("query", "message"),
+        [
+            ("outbox=many", "the option outbox='many' is not a number"),
+            ("outbox=1.5", "the option outbox='1.5' is not a number"),
+            ("buffer=", "the option buffer='' is not a number"),
+            (f"buffer={'9' * 5000}", "is not a number"),
+            ("probe_interval=soon", "the option probe_interval='soon' is not a number"),
+            ("frames=maybe", "the option frames='maybe' is not true or false"),
+            ("frames=", "the option frames='' is not true or false"),
+            ("channel=a&outbox=1&channel=b", "the option channel stands twice in the URL: keep one"),
+            ("outbox=1&outbox=1", "the option outbox stands twice in the URL: keep one"),
+        ],
+        ids=lambda part: part[:30],
+    )
+    def test_an_option_that_cannot_be_read_is_named_with_its_value(self, query: str, message: str) -> None:
+        assert message in url_error(split_url, f"redis://h?{query}")
+
+    @pytest.mark.parametrize(
+        "url",
+        ["unix:///tmp/redis.sock", "unix://u:p@/tmp/redis.sock", "redis:///0", "memory://", "nats://a:1,b:2", "x://[::1]:7/"],
+    )
+    def test_the_rest_of_the_url_stays_as_it_is(self, url: str) -> None:
+        assert split_url(url)[0] == url
+        assert split_url(f"{url}?channel=board")[0] == url
+
+    def test_a_url_cut_off_at_a_number_sign_is_refused_since_channels_would_fall_together(self) -> None:
+        """`channel=board#staging` and `channel=board#production` would both be `board`."""
+        for url in ("redis://h?channel=board#staging", "redis://h/0#x?channel=board", "redis://h?channel=a#"):
+            assert "%23 for #" in url_error(split_url, url)
+        assert split_url("redis://h?channel=board%23staging")[1] == {"channel": "board#staging"}
+
+    def test_a_name_that_is_no_utf_8_is_refused_since_channels_would_fall_together(self) -> None:
+        for url in ("redis://h?channel=%ff", "redis://h?channel=%fe", "redis://h?%ff=1"):
+            assert "UTF-8" in url_error(split_url, url)
+
+    def test_unknown_options_are_named_beside_all_of_ours_and_the_clients(self) -> None:
+        with pytest.raises(BusURLError) as caught:
+            refuse_unknown([("chanel", "secret"), ("out-box", "2")], "those of the client")
+        message = str(caught.value)
+        assert message.startswith("unknown option 'chanel', 'out-box' in the URL; the options of a bus are channel, outbox")
+        assert all(name in message for name in OPTION_NAMES)
+        assert message.endswith(", and those of the client")
+        assert "secret" not in message
+
+    def test_no_unknown_option_is_no_error(self) -> None:
+        refuse_unknown([])
+        refuse_unknown({})
+
+
+SECRET = "s3cr3t"  # noqa: S105  # the one that must not be seen
+ODD_URLS = [
+    f"redis://user:{SECRET}@host:6379/0?channel=board",
+    f"redis://:{SECRET}@host?channel=board",
+    f"redis://{SECRET}@host?channel=board",
+    f"redis://user:a@{SECRET}@host?channel=board",
+    f"redis://user:{SECRET}:{SECRET}@host?channel=board",
+    f"redis://user:{SECRET}/x@host?channel=board",
+    f"redis://user:x/{SECRET}@host?channel=board",
+    f"redis://user:{SECRET}?x@host?channel=board",
+    f"redis://user:x?{SECRET}@host?channel=board",
+    f"redis://user:12?{SECRET}@host?channel=board",
+    f"redis://user:12/{SECRET}@host?channel=board",
+    f"redis://user:{SECRET}#x@host?channel=board",
+    f"redis://user:x#{SECRET}@host?channel=board",
+    f"redis://user:{SECRET}[x@host?channel=board",
+    f"redis://user:{SECRET}]x@host?channel=board",
+    f"redis://user:{SECRET}\u2100@host?channel=board",
+    f"redis://user:%{SECRET}@host?channel=board",
+    f"redis://user@host?password={SECRET}&channel=board",
+    f"redis://user@host?{SECRET}",
+    f"redis://user@host?{SECRET}@&channel=board",
+    f"redis://host/0?channel=board#{SECRET}",
+    f"redis://user:{SECRET}@[::1]:6379/0",
+    f"redis://user:{SECRET}@a:1,b:2/0",
+    f"redis://user:{SECRET}@host:port/0",
+    f"unix://user:{SECRET}@/tmp/redis.sock?channel=board",
+    f"redis://user:{SECRET}@host/0?outbox=x",
+]
+
+
+class TestSecrets:
+    @pytest.mark.parametrize("url", ODD_URLS, ids=[str(n) for n in range(len(ODD_URLS))])
+    def test_no_part_of_a_url_that_can_hold_a_secret_is_shown(self, url: str) -> None:
+        try:
+            shown = redact_url(url)
+        except BusURLError as exc:
+            shown = str(exc)
+            assert "percent-encode" in shown
+        assert SECRET not in shown
+
+    @pytest.mark.parametrize("url", ODD_URLS, ids=[str(n) for n in range(len(ODD_URLS))])
+    def test_no_error_of_a_url_shows_a_secret(self, url: str) -> None:
+        def read(url: str) -> None:
+            refuse_unknown(split_url(url)[2])
+
+        try:
+            read(url)
+        except BusURLError as exc:
+            if url != f"redis://user@host?{SECRET}":  # there it is the name of an option that is not known
+                assert SECRET not in str(exc)
+            assert exc.__suppress_context__ or exc.__context__ is None, "a traceback would show the standard library's error"
+
+    @pytest.mark.parametrize(
+        ("url", "shown"),
+        [
+            ("redis://user:password@host:6379/0?channel=board", "redis://host:6379/0"),
+            ("redis://host", "redis://host"),
+            ("REDIS://:pw@Host:1", "redis://Host:1"),
+            ("unix://user:password@/tmp/redis.sock", "unix:///tmp/redis.sock"),
+            ("unix:///tmp/a@b.sock", "unix:///tmp/a@b.sock"),
+            ("postgresql://u:p@a:1,b:2/db?sslmode=require", "postgresql://a:1,b:2/db"),
+            ("redis://[::1]:6379", "redis://[::1]:6379"),
+        ],
+    )
+    def test_the_address_is_shown(self, url: str, shown: str) -> None:
+        assert redact_url(url) == shown
+
+    @settings(max_examples=150, deadline=None)
+    @given(st.text(st.characters(codec="utf-8"), max_size=8), st.text(st.sampled_from("@:/?#[]%&= \t\n\\"), max_size=3))
+    def test_whatever_the_password_nothing_of_it_is_shown(self, one: str, odd: str) -> None:
+        url = f"redis://user:{one}{SECRET}{odd}{SECRET}{one}@host:1/0?channel=board"
+        for read in (redact_url, split_url, open_bus):
+            try:
+                shown = str(read(url)) if read is redact_url else ""
+                read(url)
+            except BusURLError as exc:
+                shown = str(exc)
+            assert SECRET not in shown
+
+
+class Plain:
+    """A third party's bus that keeps only the protocol's two methods."""
+
+    async def publish(self, notification: BusNotification) -> None: ...
+
+    def subscribe(self) -> Any: ...
+
+    @classmethod
+    def from_url(cls, url: str) -> "Plain":
+        return cls()
+
+
+class Third(MemoryBus):
+    @classmethod
+    def from_url(cls, url: str) -> "Third":
+        return cls(url)
+
+
+class Nothing:
+    @staticmethod
+    def from_url(url: str) -> object:
+        return url
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Replace what is installed: names of schemes, and what this module has for them."""
+
+    def install(**classes: str) -> None:
+        points = EntryPoints(
+            EntryPoint(name, f"{__name__}:{value}", url_module.GROUP) for name, value in classes.items()
+        )
+
+        def find(*, group: str) -> EntryPoints:
+            return points.select(group=group)
+
+        monkeypatch.setattr(url_module, "entry_points", find)
+
+    return install
+
+
+class TestOpening:
+    def test_the_built_in_scheme_opens_the_memory_bus(self) -> None:
+        bus = open_bus("memory://?channel=board&buffer=7&frames=yes")
+        assert isinstance(bus, MemoryBus)
+        assert (bus.channel, bus.options.buffer, bus.options.frames) == ("board", 7, True)
+        assert isinstance(bus, NotificationBus)
+
+    def test_the_scheme_is_read_in_any_case(self) -> None:
+        assert isinstance(open_bus("Memory://?channel=board"), MemoryBus)
+
+    @pytest.mark.parametrize(
+        ("scheme", "distribution"),
+        [
+            ("redis", "notification-bus-redis"),
+            ("rediss", "notification-bus-redis"),
+            ("valkey", "notification-bus-redis"),
+            ("unix", "notification-bus-redis"),
+            ("nats", "notification-bus-nats"),
+            ("tls", "notification-bus-nats"),
+            ("postgresql", "notification-bus-postgres"),
+            ("postgres", "notification-bus-postgres"),
+        ],
+    )
+    def test_a_missing_distribution_is_named_by_the_command_that_installs_it(
+        self, installed: Callable[..., None], scheme: str, distribution: str
+    ) -> None:
+        installed(memory="Third")
+        message = url_error(open_bus, f"{scheme}://user:{SECRET}@host?channel=board")
+        assert message == f"{scheme}:// needs a distribution that is not installed: pip install {distribution}"
+
+    def test_an_unknown_scheme_lists_what_is_there_and_what_could_be(self, installed: Callable[..., None]) -> None:
+        installed(memory="Third", zmq="Third")
+        message = url_error(open_bus, f"kafka://user:{SECRET}@host?channel=board")
+        assert message.startswith("no bus is known for kafka://; known here: memory://, zmq://; others to install: ")
+        assert "notification-bus-nats, notification-bus-postgres, notification-bus-redis" in message
+        assert SECRET not in message
+
+    @pytest.mark.parametrize(
+        "url", ["", "localhost:6379", f":{SECRET}@host", "//host", "redis:", "redis:/x", " redis://h", "1redis://h", None, 7, b"memory://"]
+    )
+    def test_what_has_no_scheme_is_told_how_a_url_begins_and_not_shown(self, url: Any) -> None:
+        message = url_error(open_bus, url)
+        assert message == "a bus URL starts with a scheme, as in 'redis://localhost:6379?channel=board'"
+
+    def test_a_third_partys_bus_is_found_by_its_entry_point(self, installed: Callable[..., None]) -> None:
+        installed(zmq="Third")
+        bus = open_bus("zmq://host?channel=board")
+        assert isinstance(bus, Third)
+        assert bus.channel == "zmq://host?channel=board"
+
+    def test_what_is_no_bus_is_refused_by_the_name_of_its_entry_point(self, installed: Callable[..., None]) -> None:
+        installed(odd="Nothing", plain="Plain")
+        assert f"entry point '{__name__}:Nothing' built for odd:// is no OpenableBus" in url_error(open_bus, "odd://x")
+        message = url_error(open_bus, "plain://x")
+        assert "is no OpenableBus" in message
+        assert "__aenter__" in message
+
+    def test_the_installed_entry_point_is_the_memory_bus(self) -> None:
+        point = url_module.entry_points(group=url_module.GROUP)["memory"]
+        assert point.load() is MemoryBus
+        assert isinstance(MemoryBus(), OpenableBus)
+
+
+class TestMemoryUrls:
+    def test_every_option_is_taken(self) -> None:
+        bus = MemoryBus.from_url("memory://?channel=board&outbox=3&probe_interval=1&ready_timeout=2")
+        assert (bus.options.outbox, bus.options.probe_interval, bus.options.ready_timeout) == (3, 1.0, 2.0)
+
+    def test_without_a_channel_it_is_a_bus_of_its_own(self) -> None:
+        assert MemoryBus.from_url("memory://").channel is None
+
+    @pytest.mark.parametrize(
+        ("url", "message"),
+        [
+            ("memory://?channel=", "channel is '': name the channel"),
+            ("memory://?chanel=board", "unknown option 'chanel' in the URL; the options of a bus are channel, "),
+            ("memory://?channel=a&sslmode=x", "unknown option 'sslmode'"),
+            ("memory://?channel=a&outbox=0", "outbox is 0: give a number of notifications"),
+            ("memory://?channel=a&probe_interval=nan", "probe_interval is nan: give a number of seconds above 0"),
+            ("memory://?channel=a&probe_interval=1e999", "probe_interval is inf"),
+            ("memory://board", "as in 'memory://?channel=board'"),
+            ("memory:///board", "as in 'memory://?channel=board'"),
+            (f"memory://user:{SECRET}@?channel=a", "as in 'memory://?channel=board'"),
+        ],
+    )
+    def test_a_mistake_is_told_and_does_not_end_in_a_bus_of_ones_own(self, url: str, message: str) -> None:
+        told = url_error(open_bus, url)
+        assert message in told
+        assert SECRET not in told

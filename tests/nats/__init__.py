@@ -1,0 +1,1 @@
+"""Tests of `notification-bus-nats`, against real servers."""

@@ -1,0 +1,225 @@
+"""URLs and options: what can be written, what is refused, and that nothing shows a password."""
+
+import pickle
+import ssl
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlparse
+
+import pytest
+from nats.aio.client import Client
+
+from notification_bus import BusURLError, NotificationBusError, open_bus
+from notification_bus_nats import NatsBus
+from notification_bus_nats._servers import Pool, Server
+from tests.brokers import Server as Broker
+from tests.brokers import Tls, certificates
+from tests.nats.helpers import bus_on, listening, note
+
+SECRET = "s3cr3t"  # the word that must show up nowhere
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+    return certificates(tmp_path_factory.mktemp("pem"))
+
+
+def found_nothing(_name: str) -> None:
+    """What looking for a library comes to that is not installed."""
+
+
+def servers_of(*urls: str) -> list[Server]:
+    return list(Pool(urls).named)
+
+
+@pytest.mark.parametrize(
+    ("url", "urls"),
+    [
+        ("nats://a", ["nats://a:4222"]),
+        ("nats://a:1,b:2,c", ["nats://a:1", "nats://b:2", "nats://c:4222"]),
+        ("nats://a:1,nats://b:2", ["nats://a:1", "nats://b:2"]),
+        ("tls://a,b", ["tls://a:4222", "tls://b:4222"]),
+        ("tls://a,nats://b", ["tls://a:4222", "nats://b:4222"]),
+        ("ws://a", ["ws://a:80"]),
+        ("wss://a/nats, b:1/x", ["wss://a:443/nats", "wss://b:1/x"]),
+        ("nats://[::1]:4222,[::1]:4223", ["nats://[::1]:4222", "nats://[::1]:4223"]),
+        ("NATS://Host/", ["nats://host:4222"]),
+        ("host:4000", ["nats://host:4000"]),
+    ],
+)
+def test_list_of_servers_is_read(url: str, urls: list[str]) -> None:
+    assert [server.url for server in servers_of(url)] == urls
+
+
+def test_servers_can_be_a_list() -> None:
+    bus = NatsBus(["nats://a", "tls://b:1,c:2"], channel="x")
+    assert bus.address == "nats://a:4222,tls://b:1,tls://c:2"
+
+
+@pytest.mark.parametrize(
+    ("url", "credentials"),
+    [
+        ("nats://u:p@a,b", [("u", "p"), ("u", "p")]),
+        ("nats://u:p@a,v:q@b,c", [("u", "p"), ("v", "q"), ("u", "p")]),
+        ("nats://token@a", [("token", None)]),
+        ("nats://us%40er:p%2Fa%3As%2Cs@a", [("us@er", "p/a:s,s")]),
+        ("nats://a", [(None, None)]),
+    ],
+)
+def test_credentials_are_decoded_and_hold_for_the_rest_of_the_list(
+    url: str, credentials: list[tuple[str | None, str | None]]
+) -> None:
+    assert [(server.user, server.password) for server in servers_of(url)] == credentials
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "nats://",
+        "nats://u:p@",
+        "redis://a",
+        "nats://a,redis://b",
+        "nats://a:port",
+        "nats://a:70000",
+        f"nats://u:{SECRET}/{SECRET}@a",
+        f"nats://u:{SECRET}#{SECRET}@a",
+        f"nats://u:{SECRET}＠x@a",  # noqa: RUF001  # its look-alike is what urlsplit complains about
+        f"nats://u:{SECRET},{SECRET}@a:b",
+        "nats://a/path",
+        "nats://[::1",
+        "nats://a,,b",
+    ],
+)
+def test_unreadable_server_is_refused_without_showing_it(url: str) -> None:
+    with pytest.raises(BusURLError) as caught:
+        NatsBus(url, channel="x")
+    shown = repr(caught.value) + repr(caught.value.__cause__)
+    assert SECRET not in shown
+    with pytest.raises(BusURLError):
+        NatsBus.from_url(f"{url}?channel=x")
+
+
+def test_no_server_is_refused() -> None:
+    with pytest.raises(TypeError, match="list of URLs"):
+        NatsBus([], channel="x")
+    with pytest.raises(BusURLError, match="no server"):
+        Pool([])
+
+
+@pytest.mark.parametrize("servers", [None, 4222, object(), b"nats://a", [b"nats://a"], ["nats://a", None]])
+def test_something_else_than_servers_is_refused(servers: object) -> None:
+    with pytest.raises(TypeError, match="connected nats"):
+        NatsBus(servers, channel="x")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def test_url_sets_every_option(tmp_path: Path, pem: Tls) -> None:
+    bus = open_bus(
+        f"tls://u:{SECRET}@a:1,b:2?channel=x&name=mine&outbox=7&probe_interval=3&connect_timeout=1.5"
+        f"&dont_randomize=true&tls_hostname=h&tls_handshake_first=1&tls_ca_file={pem.ca}"
+        f"&tls_cert_file={pem.cert}&tls_key_file={pem.key}"
+    )
+    assert isinstance(bus, NatsBus)
+    assert (bus.options.channel, bus.options.outbox, bus.options.probe_interval) == ("x", 7, 3)
+    assert bus.address == "tls://a:1,tls://b:2"
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("", "channel"),
+        ("channel=", "channel"),
+        ("channel=x&colour=red", "user_credentials"),
+        ("channel=x&colour=red", "probe_interval"),
+        ("channel=x&name=", "name is empty"),
+        ("channel=x&name=a&name=b", "twice"),
+        ("channel=x&connect_timeout=soon", "number of seconds"),
+        ("channel=x&connect_timeout=0", "above 0"),
+        ("channel=x&connect_timeout=nan", "above 0"),
+        ("channel=x&dont_randomize=perhaps", "true or false"),
+        ("channel=x&tls_ca_file=/no/such/file", "/no/such/file"),
+        ("channel=x&tls_key_file=/no/such/file", "tls_cert_file"),
+        (f"channel=x&tls_ca_file={__file__}", "not PEM"),
+        ("channel=x&frames=maybe", "frames"),
+    ],
+)
+def test_option_that_cannot_be_used_is_refused_with_the_remedy(query: str, says: str) -> None:
+    with pytest.raises(BusURLError, match=says):
+        open_bus(f"nats://u:{SECRET}@a?{query}")
+
+
+def test_plain_websocket_with_options_for_tls_is_refused() -> None:
+    with pytest.raises(BusURLError, match="wss://"):
+        NatsBus("ws://a", channel="x", tls=ssl.create_default_context())
+
+
+def test_credentials_beside_a_given_client_are_refused() -> None:
+    with pytest.raises(TypeError, match="where you connect it"):
+        NatsBus(Client(), channel="x", token=SECRET)
+
+
+@pytest.mark.parametrize("missing", ["user_credentials", "nkeys_seed", "nkeys_seed_str"])
+def test_nkeys_without_their_library_are_refused_with_the_command_to_run(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    monkeypatch.setattr("notification_bus_nats._bus.find_spec", found_nothing)
+    with pytest.raises(BusURLError, match=r"pip install 'notification-bus-nats\[nkeys\]'"):
+        NatsBus("nats://a", channel="x", **cast("Any", {missing: "f"}))
+
+
+def test_websockets_without_their_library_are_refused_with_the_command_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("notification_bus_nats._bus.find_spec", found_nothing)
+    with pytest.raises(BusURLError, match=r"pip install 'notification-bus-nats\[aiohttp\]'"):
+        NatsBus("nats://a,wss://b", channel="x")
+
+
+def test_nothing_shows_a_password() -> None:
+    bus = NatsBus(
+        [f"nats://u:{SECRET}1@a", f"nats://{SECRET}2@b"],
+        channel="x",
+        password=f"{SECRET}/3",
+        token=f"{SECRET}4",
+        nkeys_seed_str=f"{SECRET}5",
+    )
+    error = NotificationBusError(f"said {SECRET}1 {SECRET}2 {SECRET}/3 {SECRET}%2F3 {SECRET}4 {SECRET}5")
+    assert SECRET not in repr(bus) + str(bus.stats()) + bus.describe(error)
+
+
+def test_bus_is_built_without_an_event_loop_and_opens_nothing() -> None:
+    bus = NatsBus("nats://127.0.0.1:1", channel="x")
+    assert bus.stats().last_error is None
+    with pytest.raises((TypeError, AttributeError)):
+        pickle.dumps(bus)  # it holds connections: not for another process
+
+
+def test_servers_are_tried_in_an_order_that_suits_each_case() -> None:
+    """Named before discovered, failed last, the one just lost last of its kind."""
+    pool = Pool(["nats://a,b"], randomize=False)
+    a, b = pool.named
+    assert pool.order() == [a, b]
+    pool.connected(a, [urlparse("nats://10.0.0.1:4222"), urlparse("nats://b:4222"), urlparse("nats://bad")])
+    c = pool.order()[-1]
+    assert (c.address, c.discovered, c.tls_name) == ("10.0.0.1:4222", True, "a")
+    assert pool.order() == [b, a, c]
+    b.failures = 1
+    assert pool.order() == [a, c, b]
+    pool.connected(c, [urlparse("nats://d:1")])
+    assert [server.address for server in pool.order()] == ["a:4222", "d:1", "10.0.0.1:4222", "b:4222"]
+    pool.connected(a, [])
+    assert pool.order() == [a, b]
+
+
+def test_order_is_random_unless_told_otherwise() -> None:
+    hosts = ",".join("abcdefgh")
+    orders = {tuple(server.host for server in Pool([f"nats://{hosts}"]).order()) for _ in range(20)}
+    assert len(orders) > 1
+
+
+async def test_every_url_form_reaches_the_server(nats_server: Broker, channel: str) -> None:
+    here = f"{nats_server.host}:{nats_server.port}"
+    forms = [f"nats://{here}", f"nats://127.0.0.1:1,{here}", f"nats://{here},nats://127.0.0.1:1", here]
+    for form in forms:
+        bus = bus_on(form, channel)
+        async with bus, listening(bus) as ear:
+            await bus.publish(note(1))
+            await ear.wait_for(note(1))
