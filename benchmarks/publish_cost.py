@@ -49,7 +49,7 @@ async def measure(kind: str, url: str, rate: float, count: int) -> dict[str, lis
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add_broker_argument(parser)
     parser.add_argument("--rate", type=float, default=200)
     parser.add_argument("--count", type=int, default=2000)

@@ -10,6 +10,7 @@ import argparse
 import random
 import socket
 import threading
+from contextlib import suppress
 from statistics import median
 from time import perf_counter
 
@@ -20,15 +21,24 @@ from notification_bus import GAP, BusNotification
 from tests.brokers import Server
 
 
-def accepting(server: Server, begun: threading.Event) -> float:
-    """Wait for the port to accept, from outside of the event loop; when it did."""
-    begun.set()
-    while True:
-        try:
-            socket.create_connection((server.host, server.port), timeout=1).close()
-        except OSError:
-            continue
-        return perf_counter()
+async def restarted(server: Server) -> float:
+    """Start the server; when its port accepted, seen from outside of the event loop."""
+    begun = threading.Event()
+    accepted: list[float] = []
+
+    def watch() -> None:
+        begun.set()
+        while not accepted:
+            with suppress(OSError):
+                socket.create_connection((server.host, server.port), timeout=1).close()
+                accepted.append(perf_counter())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    begun.wait()
+    await anyio.to_thread.run_sync(server.restart)
+    await anyio.to_thread.run_sync(watcher.join)
+    return accepted[0]
 
 
 async def measure(server: Server, rounds: int, down: float) -> list[float]:
@@ -56,15 +66,9 @@ async def measure(server: Server, rounds: int, down: float) -> list[float]:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch)
                 tasks.start_soon(publish)
-                begun = threading.Event()
-                accepted: list[float] = []
-                poller = threading.Thread(target=lambda b=begun, a=accepted: a.append(accepting(server, b)))
-                poller.start()
-                begun.wait()
-                await anyio.to_thread.run_sync(server.restart)
+                times.append(-await restarted(server))
                 await delivered.wait()
-                poller.join()
-            times.append(at - accepted[0])
+            times[-1] += at
             # Quiet before the next round: what is left from this one must not count as delivered in it.
             marker = BusNotification("bench/marker", {"round": len(times)})
             await bus.publish(marker)
@@ -75,7 +79,7 @@ async def measure(server: Server, rounds: int, down: float) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add_broker_argument(parser)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--down", type=float, default=1.0)

@@ -43,8 +43,8 @@ async def connect_raw(kind: str, url: str, channel: str) -> AsyncGenerator[Raw]:
         case "redis":
             import redis.asyncio
 
-            client = redis.asyncio.Redis.from_url(url)
-            pubsub = client.pubsub()
+            client: Any = redis.asyncio.Redis.from_url(url)
+            pubsub: Any = client.pubsub()
 
             async def nothing() -> None: ...
 
@@ -62,7 +62,7 @@ async def connect_raw(kind: str, url: str, channel: str) -> AsyncGenerator[Raw]:
         case "nats":
             import nats
 
-            connection = await nats.connect(url)
+            connection: Any = await nats.connect(url)
 
             async def listen_nats(callback: Callable[[bytes], None]) -> None:
                 async def on_message(message: Any) -> None:
@@ -76,13 +76,16 @@ async def connect_raw(kind: str, url: str, channel: str) -> AsyncGenerator[Raw]:
         case "postgres":
             import asyncpg
 
-            publishing = await asyncpg.connect(url)
-            listening = await asyncpg.connect(url)
+            publishing: Any = await asyncpg.connect(url)
+            listening: Any = await asyncpg.connect(url)
 
             async def nothing_yet() -> None: ...
 
             async def listen_postgres(callback: Callable[[bytes], None]) -> None:
-                await listening.add_listener(channel, lambda *args: callback(args[3].encode()))
+                def on_notification(_connection: object, _pid: int, _channel: str, payload: str) -> None:
+                    callback(payload.encode())
+
+                await listening.add_listener(channel, on_notification)
 
             yield Raw(
                 lambda body: publishing.execute("SELECT pg_notify($1, $2)", channel, body.decode()),

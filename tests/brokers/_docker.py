@@ -31,7 +31,7 @@ IMAGES: Final[Mapping[Kind, str]] = {"redis": "redis:7", "nats": "nats:2", "post
 """The image of each kind where no flavour names another."""
 
 _PORTS: Final[Mapping[Kind, int]] = {"redis": 6379, "nats": 4222, "postgres": 5432}
-_PASSWORD: Final = "tests"  # noqa: S105 - an image of PostgreSQL demands one; this is no secret
+_PASSWORD: Final = "tests"
 _PASSING: Final = ("in use", "already allocated", "broken pipe")
 """In an engine's error: the port was taken in the last moment, or the copying of a file failed. Trying again helps."""
 _SURELY_ENDED: Final = 1.0

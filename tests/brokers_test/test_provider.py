@@ -283,7 +283,7 @@ def test_where_there_is_nothing_the_header_and_the_error_say_what_would_help(mod
 async def test_a_url_of_the_environment_comes_first_and_is_never_harmed(
     brokers: Provider, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with brokers.dedicated(kind, password="secret") as owned:  # noqa: S106
+    with brokers.dedicated(kind, password="secret") as owned:
         monkeypatch.setenv(VARIABLES[kind], owned.url)
         for mode in ("url", "auto"):
             provider = Provider(mode)
@@ -366,7 +366,7 @@ async def test_a_redis_witness_whose_connection_is_killed_says_so(redis_server: 
 
 @pytest.mark.skipif(not has_pgbouncer(), reason="pgbouncer is not on this machine")
 async def test_pgbouncer_swallows_listen_in_transaction_mode_only(brokers: Provider) -> None:
-    with brokers.dedicated("postgres", password="secret") as server:  # noqa: S106
+    with brokers.dedicated("postgres", password="secret") as server:
         with pgbouncer(server, "session") as dsn:
             async with witness("postgres", dsn, "pooled") as seen, witness("postgres", server.url, "pooled") as direct:
                 await direct.publish(b"heard")

@@ -138,6 +138,12 @@ class TestSplitting:
             assert "%23 for #" in url_error(split_url, url)
         assert split_url("redis://h?channel=board%23staging")[1] == {"channel": "board#staging"}
 
+    @pytest.mark.parametrize(
+        "url", ["redis://u:p/w@host", "redis://u:p?w@host", "redis://u:p#w@host", "redis://u:12/3@host", "redis://h:x"]
+    )
+    def test_a_password_that_cuts_the_url_is_told_to_be_encoded(self, url: str) -> None:
+        assert "percent-encode the special characters of the user, the password" in url_error(split_url, url)
+
     def test_a_name_that_is_no_utf_8_is_refused_since_channels_would_fall_together(self) -> None:
         for url in ("redis://h?channel=%ff", "redis://h?channel=%fe", "redis://h?%ff=1"):
             assert "UTF-8" in url_error(split_url, url)
@@ -169,6 +175,9 @@ ODD_URLS = [
     f"redis://user:x?{SECRET}@host?channel=board",
     f"redis://user:12?{SECRET}@host?channel=board",
     f"redis://user:12/{SECRET}@host?channel=board",
+    f"redis://user:x@/{SECRET}@host?channel=board",
+    f"redis://user:x@{SECRET}/x@host?channel=board",
+    f"redis://user:x@{SECRET}?x@host?channel=board",
     f"redis://user:{SECRET}#x@host?channel=board",
     f"redis://user:x#{SECRET}@host?channel=board",
     f"redis://user:{SECRET}[x@host?channel=board",

@@ -1,6 +1,7 @@
 """Bad input and servers that refuse: one clear line with cause and remedy, tried again, and no secret anywhere."""
 
 import asyncio
+import inspect
 import logging
 import re
 import ssl
@@ -31,11 +32,12 @@ def _no_secret(caplog: pytest.LogCaptureFixture) -> Any:
     assert SECRET not in caplog.text
 
 
-async def refused(bus: PostgresBus, pattern: str, caplog: pytest.LogCaptureFixture, wait: float = 1.5) -> None:
-    """The cause is raised by `wait_ready`, logged once however often it is met, counted nowhere as lost, and shown."""
+async def refused(bus: PostgresBus, pattern: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The cause is raised by `wait_ready` and by entering, logged in one line once, and shows no secret."""
     async with bus:
+        await until(lambda: re.search(pattern, bus.stats().last_error or "") is not None, f"the cause: {pattern}")
         with pytest.raises(BusNotReadyError, match=pattern) as caught:
-            await bus.wait_ready(wait)
+            await bus.wait_ready(0.5)
         assert caught.value.__cause__ is not None
         with pytest.raises(BusNotReadyError):
             async with bus.subscribe():
@@ -50,7 +52,7 @@ async def refused(bus: PostgresBus, pattern: str, caplog: pytest.LogCaptureFixtu
 async def test_a_wrong_password_is_told_and_a_mended_one_is_found(
     brokers: Provider, channel: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with brokers.dedicated("postgres", password="a right one") as server:  # noqa: S106
+    with brokers.dedicated("postgres", password="a right one") as server:
         wrong = f"postgresql://postgres:{SECRET}@{server.host}:{server.port}/postgres"
         bus = build(wrong, channel, ready_timeout=0.5)
         await refused(bus, r"InvalidPasswordError.*check the user and the password", caplog)
@@ -80,14 +82,13 @@ async def test_a_database_that_does_not_exist_is_told_and_found_when_it_does(
 async def test_nothing_listening_is_told(channel: str, caplog: pytest.LogCaptureFixture) -> None:
     bus = build(f"postgresql://u:{SECRET}@127.0.0.1:9/app", channel, ready_timeout=0.5)
     await refused(bus, r"nothing listens there", caplog)
-    caplog.clear()
     bus = build(f"postgresql:///app?host=/nonexistent&password={SECRET}", channel, ready_timeout=0.5)
-    await refused(bus, r"nothing listens there", caplog)
+    await refused(bus, r"nothing listens at that socket", caplog)
 
 
 async def test_a_host_that_does_not_exist_is_told(channel: str, caplog: pytest.LogCaptureFixture) -> None:
     bus = build(f"postgresql://u:{SECRET}@no-such-host.invalid/app", channel, ready_timeout=0.5, probe_timeout=LIMIT)
-    await refused(bus, r"check the host's name", caplog, wait=LIMIT)
+    await refused(bus, r"check the host's name", caplog)
 
 
 @asynccontextmanager
@@ -119,7 +120,7 @@ async def test_a_server_of_another_protocol_is_told(
     async with talker(greeting, answer) as port:
         dsn = f"postgresql://u:{SECRET}@127.0.0.1:{port}/app?sslmode={mode}"
         bus = build(dsn, channel, ready_timeout=0.3, probe_timeout=0.5)
-        await refused(bus, r"PostgreSQL|check the port|check host, port", caplog, wait=2)
+        await refused(bus, r"PostgreSQL|check the port|check host, port", caplog)
 
 
 async def test_a_real_redis_on_that_port_is_told(
@@ -160,9 +161,8 @@ async def test_tls_is_checked_as_sslmode_says(
         await refused(bus, r"no encryption.*sslmode=require", caplog)
         bus = build(f"{base}?sslmode=verify-full&sslrootcert={stranger.ca}", channel, ready_timeout=0.5)
         await refused(bus, r"CERTIFICATE_VERIFY_FAILED.*sslrootcert", caplog)
-        caplog.clear()
         bus = build(f"{base}?sslmode=verify-full&sslrootcert={tmp_path}/none.crt", channel, ready_timeout=0.5)
-        await refused(bus, r"none.crt.*(does not exist|No such file)", caplog)
+        await refused(bus, r"No such file.*a file of sslrootcert", caplog)
 
 
 async def test_too_many_connections_are_told(server: Server, channel: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -181,7 +181,8 @@ async def test_a_user_who_may_not_connect_is_told(
 ) -> None:
     role = channel.replace("-", "_")
     async with admin(server.url) as connection:
-        await connection.execute(f'CREATE ROLE {role} LOGIN; CREATE DATABASE "{channel}"')
+        await connection.execute(f"CREATE ROLE {role} LOGIN")
+        await connection.execute(f'CREATE DATABASE "{channel}"')
         await connection.execute(f'REVOKE CONNECT ON DATABASE "{channel}" FROM PUBLIC')
     dsn = with_database(server.url.replace("postgres@", f"{role}@"), channel)
     await refused(build(dsn, channel, ready_timeout=0.5), r"permission denied for database.*CONNECT", caplog)
@@ -231,7 +232,7 @@ async def test_a_password_file_and_a_service_file_are_read(
         )
         monkeypatch.setenv("PGSERVICEFILE", str(services))
         dsns = [f"postgresql://postgres@{server.host}:{server.port}/postgres?passfile={passwords}"]
-        if hasattr(asyncpg, "connect") and "service" in asyncpg.connect.__kwdefaults__:
+        if "service" in inspect.signature(asyncpg.connect).parameters:
             dsns.append(f"postgresql://?service=board&passfile={passwords}")
         for dsn in dsns:
             bus = build(dsn, channel)

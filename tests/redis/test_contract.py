@@ -4,7 +4,7 @@ import pytest
 
 from notification_bus.testing import BrokerHarness, url_harness
 from notification_bus.testing.contract import BusContract
-from tests.brokers import Provider, available_flavours
+from tests.brokers import Provider
 from tests.brokers.wire import WitnessWire
 
 

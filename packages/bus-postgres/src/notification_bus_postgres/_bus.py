@@ -81,11 +81,11 @@ class PostgresBus(BrokerBus):
     @classmethod
     def from_url(cls, url: str) -> Self:
         """Build from a DSN with this library's options in the query, `channel` at least; also `listen_dsn`, encoded."""
-        _, ours, query = split_url(url)
+        base, ours, query = split_url(url)
         channel = cast("str", ours.pop("channel", ""))
         listen_dsn = dict(query).get("listen_dsn")
         theirs = urlencode([(name, value) for name, value in query if name != "listen_dsn"])
-        dsn = url.partition("?")[0] + (f"?{theirs}" if theirs else "")
+        dsn = f"{base}?{theirs}" if theirs else base
         return cls(dsn, channel=channel, listen_dsn=listen_dsn, **cast("OptionValues", ours))
 
     async def publish(self, notification: BusNotification, *, connection: Executes | None = None) -> None:

@@ -4,12 +4,12 @@ import inspect
 import re
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
 import asyncpg
 
 from notification_bus import BusURLError
-from notification_bus.options import OPTION_NAMES, refuse_unknown
+from notification_bus.options import refuse_unknown, split_url
 
 __all__ = ["Dsn"]
 
@@ -53,8 +53,7 @@ class Dsn:
         Raises:
             BusURLError: It cannot be read, or has an option that neither asyncpg nor this package knows.
         """
-        parts = _split(text)
-        query = {name: value for name, value in parse_qsl(parts.query, keep_blank_values=True) if value}
+        parts, query = _split(text)
         user_info, _, netloc = parts.netloc.rpartition("@")
         hosts = _spread(netloc, query)
         if not all(_HOST.fullmatch(name) for name, _, _ in hosts):
@@ -88,28 +87,26 @@ class Dsn:
         )
 
 
-def _split(text: str) -> SplitResult:
+def _split(text: str) -> tuple[SplitResult, dict[str, str]]:
     if not text.startswith(("postgresql://", "postgres://")):
         raise BusURLError(
             "a DSN starts with postgresql://, as in 'postgresql://user:password@host:5432/database' (leave out a "
             "driver's name such as +asyncpg; a list of keywords such as 'host=… dbname=…' is not read)"
         )
-    try:
-        parts = urlsplit(text)
-    except ValueError:
-        raise BusURLError(f"the DSN cannot be read: {_ENCODE}") from None
-    if parts.netloc.count("@") > 1 or "@" in parts.path or parts.fragment:
-        raise BusURLError(f"the DSN cannot be read: {_ENCODE}, %2F for / and %23 for #")
-    return parts
-
-
-def _check_query(query: dict[str, str]) -> None:
-    misplaced = [name for name in query if name in OPTION_NAMES or name == "listen_dsn"]
+    base, ours, query = split_url(text)
+    misplaced = [*ours, *(name for name, _ in query if name == "listen_dsn")]
     if misplaced:
         raise BusURLError(
             f"{', '.join(misplaced)} in a DSN: these are options of the bus, so give them as keywords, "
             "or the whole as a URL to PostgresBus.from_url"
         )
+    parts = urlsplit(base)
+    if parts.netloc.count("@") > 1 or "@" in parts.path:
+        raise BusURLError(f"the DSN cannot be read: {_ENCODE}, %2F for /")
+    return parts, {name: value for name, value in query if value}
+
+
+def _check_query(query: dict[str, str]) -> None:
     known = [*_CLIENT, *_OURS, *_SETTINGS]
     if "service" not in inspect.signature(asyncpg.connect).parameters:
         known.remove("service")  # asyncpg before 0.31

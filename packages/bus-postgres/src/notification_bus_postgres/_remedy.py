@@ -41,7 +41,8 @@ _REMEDIES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ..
     ),
     (ssl.SSLError, "check sslmode, and that what listens there is PostgreSQL with TLS"),
     (gaierror, "check the host's name"),
-    ((ConnectionRefusedError, FileNotFoundError), "nothing listens there: check host and port, and that it runs"),
+    (ConnectionRefusedError, "nothing listens there: check host and port, and that it runs"),
+    (FileNotFoundError, "nothing listens at that socket, or a file of sslrootcert, sslcert or sslkey is not there"),
     (TimeoutError, "check host, port and firewall, and that what listens there is PostgreSQL"),
     (asyncpg.InternalClientError, "what answers there does not speak PostgreSQL's protocol: check the port"),
 )

@@ -17,7 +17,10 @@ from notification_bus.errors import InvalidNotificationError, MalformedBodyError
 __all__ = ["GAP", "MAX_DEPTH", "BusNotification", "JsonObject", "JsonValue", "decode_bodies", "encode_frame"]
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+"""What JSON can say. Of the sequences, lists and tuples are arrays; others are refused."""
+
 JsonObject: TypeAlias = Mapping[str, JsonValue]
+"""A JSON object: what params are."""
 
 MAX_DEPTH: Final = 127
 """Levels of objects and arrays in one body, its own object included: serde_json reads no deeper."""

@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from notification_bus.errors import BusURLError
 
-__all__ = ["BusOptions", "OptionValues", "redact_url", "split_url"]
+__all__ = ["OPTION_NAMES", "BusOptions", "OptionValues", "redact_url", "refuse_unknown", "split_url"]
 
 
 class OptionValues(TypedDict, total=False):
@@ -85,6 +85,7 @@ class BusOptions:
 
 _SECONDS: Final = ("probe_interval", "probe_timeout", "ready_timeout", "close_timeout", "backoff_cap")
 OPTION_NAMES: Final = tuple(field.name for field in fields(BusOptions))
+"""The options of every bus, as they are called in a URL."""
 
 _HOST: Final = re.compile(r"(\[[^]]*\]|[^:\[\]]*)(:[0-9]{0,5})?")
 
@@ -108,9 +109,14 @@ def _split(url: str) -> SplitResult:
         parts = urlsplit(url)
     except ValueError:
         parts = None
-    # A password with a slash, a question mark or a number sign in it cuts the URL there: what is left then looks like a
-    # port. And a channel with a number sign would lose its end without a word, and meet others cut in the same way.
-    if parts is None or "#" in url or not all(map(_HOST.fullmatch, parts.netloc.rpartition("@")[2].split(","))):
+    # A password with a slash, a question mark or a number sign in it cuts the URL there: what is left looks like a port,
+    # or the path has the @ in it. And a channel with a number sign would lose its end without a word, and meet others.
+    if (
+        parts is None
+        or "#" in url
+        or not all(map(_HOST.fullmatch, parts.netloc.rpartition("@")[2].split(",")))
+        or (parts.netloc and "@" in parts.path)
+    ):
         # The standard library's error is not chained: it quotes the part in which the password is.
         raise BusURLError(
             "the URL cannot be read: percent-encode the special characters of the user, the password and the options, "
@@ -172,8 +178,7 @@ def refuse_unknown(names: Mapping[str, str] | list[tuple[str, str]], known: str 
 def redact_url(url: str) -> str:
     """The URL as it may be shown: without user, password and query, any of which can hold a secret."""
     parts = _split(url)
-    _, at, hosts = parts.netloc.rpartition("@")
-    if hosts and not at and "@" in url:
-        # The password has a slash or a question mark in it, and what stands for the host is a part of it.
+    if parts.netloc and "@" in parts.query:
+        # A question mark in the password may have cut it there: what stands for the host is a part of it.
         return f"{parts.scheme}://***"
-    return f"{parts.scheme}://{hosts}{parts.path}"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

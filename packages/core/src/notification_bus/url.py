@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from notification_bus.errors import BusURLError
 from notification_bus.lifecycle import OpenableBus
 
-__all__ = ["open_bus"]
+__all__ = ["GROUP", "open_bus"]
 
 GROUP: Final = "notification_bus.buses"
 """The entry point group. A name in it is a URL scheme, its object has a `from_url(url)` that returns a bus."""

@@ -179,15 +179,17 @@ async def expect_prompt_publishing(kit: Context, bus: NotificationBus, count: in
         when: The state that everything is in, for the message.
     """
     promised = f"`publish` returns at once {when}"
-    best = float("inf")
+    slowest: list[float] = []
     for _ in range(_TRIES):
-        best = min(best, max([await kit.publish(bus, kit.numbered()[1], promised) for _ in range(count)]))
-        if best <= kit.prompt:
+        slowest.append(0.0)
+        for _ in range(count):
+            slowest[-1] = max(slowest[-1], await kit.publish(bus, kit.numbered()[1], promised))
+            if slowest[-1] > kit.prompt:
+                break
+        else:
             return
-    kit.fail(
-        promised,
-        f"in each of {_TRIES} times {count} calls, the slowest took {best:.3f} s or more, allowed are {kit.prompt:g} s",
-    )
+    took = ", ".join(f"{seconds:.3f} s" for seconds in slowest)
+    kit.fail(promised, f"in each of {_TRIES} tries one call was late: {took}; allowed are {kit.prompt:g} s")
 
 
 def body_of_size(kit: Context, size: int, character: str = "x") -> BusNotification:

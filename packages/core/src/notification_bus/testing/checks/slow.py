@@ -121,11 +121,13 @@ async def slow_recovers_in_order(kit: Context) -> None:
         await publish_paced(kit, bus, 2, [witness, slow], HEALTHY)
         slow.pause()
         during = await publish_paced(kit, bus, 3 * kit.capabilities.buffer, [witness], HEALTHY)
+        # A read that waited already when it was paused has got one, which says nothing of the buffer.
+        read = set(slow.numbers)
         slow.resume()
         await drive_until_heard(kit, bus, [slow], "after an overflow the stream goes on, neither ended nor stuck")
         expect_in_order(kit, slow, promised)
         kit.expect(
-            set(during) & set(slow.numbers),
+            set(during) & (set(slow.numbers) - read),
             "an overflow drops what does not fit, and keeps the rest",
             f"{slow}: nothing of {len(during)} published while it was paused",
         )
