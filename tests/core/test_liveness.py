@@ -161,7 +161,9 @@ class TestPeers:
 
     @settings(max_examples=60, deadline=None)
     @given(st.floats(0.01, 10_000), st.integers(0, 300))
-    def test_the_rate_of_probes_on_the_channel_is_bounded_as_the_fleet_grows(self, interval: float, others: int) -> None:
+    def test_the_rate_of_probes_on_the_channel_is_bounded_as_the_fleet_grows(
+        self, interval: float, others: int
+    ) -> None:
         peers = Peers(interval)
         for number in range(others):
             peers.heard(Probe(str(number), 1, interval), 0.0)

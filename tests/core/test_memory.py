@@ -45,17 +45,17 @@ async def rest(stream: AsyncIterator[BusNotification]) -> list[BusNotification]:
 
 class TestDelivery:
     async def test_every_subscription_of_every_bus_of_the_channel_gets_one_copy_in_order(self) -> None:
-        async with MemoryBus("board") as a, MemoryBus("board") as b:
-            async with a.subscribe() as a1, a.subscribe() as a2, b.subscribe() as b1:
-                for number in range(3):
-                    await a.publish(note(number))
-                await b.publish(note(3))
-                for stream in (a1, a2, b1):
-                    assert await take(stream, 4) == [note(number) for number in range(4)]
-                await a.aclose()
-                await b.aclose()
-                for stream in (a1, a2, b1):
-                    assert await rest(stream) == []
+        a, b = MemoryBus("board"), MemoryBus("board")
+        async with a, b, a.subscribe() as a1, a.subscribe() as a2, b.subscribe() as b1:
+            for number in range(3):
+                await a.publish(note(number))
+            await b.publish(note(3))
+            for stream in (a1, a2, b1):
+                assert await take(stream, 4) == [note(number) for number in range(4)]
+            await a.aclose()
+            await b.aclose()
+            for stream in (a1, a2, b1):
+                assert await rest(stream) == []
 
     async def test_equal_notifications_arrive_each(self) -> None:
         async with MemoryBus() as bus, bus.subscribe() as stream:
@@ -74,27 +74,27 @@ class TestDelivery:
         """Check 7, deliver.namespace_isolated: a broker may fold, cut or quote names; one channel is one bus."""
         common = "é" * 34 + "x"
         assert len(common.encode()) == 69
-        async with MemoryBus(common + "a") as a, MemoryBus(common + "b") as b, MemoryBus(common.upper() + "A") as c:
-            async with a.subscribe() as a1, b.subscribe() as b1, c.subscribe() as c1:
-                for number, bus in enumerate((a, b, c)):
-                    await bus.publish(note(number))
-                for number, (bus, stream) in enumerate(((a, a1), (b, b1), (c, c1))):
-                    assert await take(stream, 1) == [note(number)]
-                    assert bus.stats().delivered == 1
+        a, b, c = (MemoryBus(name) for name in (common + "a", common + "b", common.upper() + "A"))
+        async with a, b, c, a.subscribe() as a1, b.subscribe() as b1, c.subscribe() as c1:
+            for number, bus in enumerate((a, b, c)):
+                await bus.publish(note(number))
+            for number, (bus, stream) in enumerate(((a, a1), (b, b1), (c, c1))):
+                assert await take(stream, 1) == [note(number)]
+                assert bus.stats().delivered == 1
 
     async def test_without_a_channel_each_is_a_bus_of_its_own(self) -> None:
-        async with MemoryBus() as a, MemoryBus() as b, open_bus("memory://") as c, MemoryBus("private") as d:
-            async with a.subscribe() as a1, b.subscribe() as b1, c.subscribe() as c1, d.subscribe() as d1:
-                for number, bus in enumerate((a, b, c, d)):
-                    await bus.publish(note(number))
-                for number, stream in enumerate((a1, b1, c1, d1)):
-                    assert await take(stream, 1) == [note(number)]
+        a, b, c, d = MemoryBus(), MemoryBus(), open_bus("memory://"), MemoryBus("private")
+        async with a, b, c, d, a.subscribe() as a1, b.subscribe() as b1, c.subscribe() as c1, d.subscribe() as d1:
+            for number, bus in enumerate((a, b, c, d)):
+                await bus.publish(note(number))
+            for number, stream in enumerate((a1, b1, c1, d1)):
+                assert await take(stream, 1) == [note(number)]
 
     async def test_a_bus_opened_from_a_url_shares_the_channel(self) -> None:
-        async with MemoryBus("board/é") as a, open_bus("memory://?channel=board%2F%C3%A9") as b:
-            async with a.subscribe() as stream:
-                await b.publish(note(0))
-                assert await take(stream, 1) == [note(0)]
+        a, b = MemoryBus("board/é"), open_bus("memory://?channel=board%2F%C3%A9")
+        async with a, b, a.subscribe() as stream:
+            await b.publish(note(0))
+            assert await take(stream, 1) == [note(0)]
 
     async def test_another_event_loop_is_another_world(self) -> None:
         async def elsewhere() -> None:
@@ -130,7 +130,9 @@ class TestPublishing:
             at_limit = BusNotification("x", {"a": "é" * 6})
             assert len(at_limit.encode()) == 44
             await bus.publish(at_limit)
-            with pytest.raises(NotificationTooLargeError, match="has 45 bytes and this bus carries at most 44") as caught:
+            with pytest.raises(
+                NotificationTooLargeError, match="has 45 bytes and this bus carries at most 44"
+            ) as caught:
                 await bus.publish(BusNotification("x", {"a": "é" * 6 + "x"}))
             assert (caught.value.size, caught.value.limit) == (45, 44)
             await bus.publish(note(1))
@@ -173,7 +175,9 @@ class TestPublishing:
         assert got == [note(number) for number in range(300)]
         assert bus.stats().dropped == {}
 
-    async def test_a_subscriber_that_never_reads_costs_the_others_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_a_subscriber_that_never_reads_costs_the_others_nothing(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         async with MemoryBus("board", buffer=5) as bus, bus.subscribe() as stuck, bus.subscribe() as quick:
             for number in range(40):
                 await bus.publish(note(number))

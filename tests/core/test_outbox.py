@@ -62,7 +62,9 @@ class TestQueue:
     @settings(max_examples=80, deadline=None)
     @given(
         st.integers(1, 4),
-        st.lists(st.integers(0, 6).map(lambda n: b"x" * n) | st.tuples(st.integers(1, 4), st.integers(1, 12)), max_size=40),
+        st.lists(
+            st.integers(0, 6).map(lambda n: b"x" * n) | st.tuples(st.integers(1, 4), st.integers(1, 12)), max_size=40
+        ),
     )
     def test_it_is_a_bounded_queue(self, limit: int, steps: list[bytes | tuple[int, int]]) -> None:
         dropped: list[int] = []

@@ -96,7 +96,9 @@ def test_a_public_module_exports_what_it_defines_and_nothing_else(name: str) -> 
     assert missing == []
     assert all(map(_is_public, exported))
     defined = {one for one in _defined(_tree(_source(module))) if _is_public(one)}
-    assert defined - set(exported) == SHARED_INSIDE.get(name, set()), "public by its name and not exported: export it, or underscore it"
+    assert defined - set(exported) == SHARED_INSIDE.get(name, set()), (
+        "public by its name and not exported: export it, or underscore it"
+    )
     if _source(module).name != "__init__.py":
         assert sorted(set(exported) - defined) == [], "re-exports belong into a package's __init__"
 
@@ -128,7 +130,7 @@ def test_every_public_method_of_what_users_import_is_documented(name: str) -> No
         if not inspect.isclass(thing) or not thing.__module__.startswith("notification_bus"):
             continue
         for member, value in vars(thing).items():
-            function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+            function: object = getattr(value, "__func__", value)
             if member.startswith("_") or not (inspect.isfunction(function) or isinstance(function, property)):
                 continue
             if not any(inspect.getdoc(getattr(base, member, None)) for base in thing.__mro__):
@@ -192,7 +194,9 @@ def test_an_adapter_imports_cores_public_modules_and_no_other_adapter(adapter: s
     for path in _files(Path(spec.origin).parent):
         for name in _imports(path):
             package, *rest = name.split(".")
-            if (package in ADAPTERS and package != adapter) or (package == "notification_bus" and not all(map(_is_public, rest))):
+            if (package in ADAPTERS and package != adapter) or (
+                package == "notification_bus" and not all(map(_is_public, rest))
+            ):
                 wrong.append(f"{path.name} imports {name}")
     assert wrong == []
 
@@ -206,7 +210,20 @@ def _loaded_by(statement: str) -> set[str]:
     return set(json.loads(run.stdout))
 
 
-HEAVY = {"pytest", "_pytest", "mcp", "fastmcp", "redis", "nats", "asyncpg", "trio", "rich", "hypothesis", "starlette", *ADAPTERS}
+HEAVY = {
+    "pytest",
+    "_pytest",
+    "mcp",
+    "fastmcp",
+    "redis",
+    "nats",
+    "asyncpg",
+    "trio",
+    "rich",
+    "hypothesis",
+    "starlette",
+    *ADAPTERS,
+}
 
 
 def test_importing_the_package_loads_neither_a_broker_nor_what_only_its_extras_need() -> None:

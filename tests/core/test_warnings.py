@@ -1,7 +1,7 @@
 """Warnings that come in floods: the first at once, the rest as counts, none forgotten."""
 
 import logging
-from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -38,8 +38,8 @@ class Rig:
 
 
 @pytest.fixture
-def rig() -> Iterator[Rig]:
-    yield Rig()
+def rig() -> Rig:
+    return Rig()
 
 
 def test_the_first_is_told_at_once_and_the_rest_as_a_count_when_the_interval_has_passed(rig: Rig) -> None:
@@ -121,7 +121,7 @@ def test_every_event_is_told_exactly_once_and_no_kind_more_than_once_an_interval
         for kind, _ in rig.told.counts[before:]:
             told_at[kind].append(rig.now)
     for times in told_at.values():
-        assert all(later - earlier >= FLOOD_INTERVAL for earlier, later in zip(times, times[1:], strict=False))
+        assert all(later - earlier >= FLOOD_INTERVAL for earlier, later in pairwise(times))
     rig.floods.flush(force=True)
     for kind, count in added.items():
         assert sum(number for told, number in rig.told.counts if told == kind) == count

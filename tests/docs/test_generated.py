@@ -29,3 +29,8 @@ def test_every_rule_is_on_the_page_of_the_contract() -> None:
         *("echo", "ready", "hand_off", "at_most_once", "complete", "order", "bounded", "never_ends"),
         *("reconnect", "gaps", "untrusted", "wire", "close", "cancellation", "isolation", "lifecycle"),
     ]
+
+
+def test_the_page_shows_the_bus_that_is_tested() -> None:
+    code = (DOCS.parent / "examples" / "own_bus" / "amqp_bus.py").read_text(encoding="utf-8")
+    assert f"```python\n{code}```" in (DOCS / "write-your-own-bus.md").read_text(encoding="utf-8")

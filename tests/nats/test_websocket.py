@@ -11,7 +11,11 @@ from notification_bus.testing._proxy import FaultProxy
 from tests.brokers import LocalServer, Provider, Tls, certificates, free_port
 from tests.nats.helpers import QUICK, bus_on, listening, note, proven, settled, until
 
-pytestmark = pytest.mark.skipif(find_spec("aiohttp") is None, reason="pip install 'notification-bus-nats[aiohttp]'")
+pytestmark = [
+    pytest.mark.skipif(find_spec("aiohttp") is None, reason="pip install 'notification-bus-nats[aiohttp]'"),
+    # It is nats-py that passes it.
+    pytest.mark.filterwarnings("ignore:parameter 'timeout' of type:DeprecationWarning"),
+]
 
 
 @pytest.fixture

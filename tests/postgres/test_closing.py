@@ -1,5 +1,6 @@
 """Closing, in every state: within its bound, and nothing stays behind."""
 
+import asyncio
 import gc
 import time
 from collections.abc import AsyncIterator
@@ -8,6 +9,8 @@ import anyio
 import pytest
 
 from notification_bus.testing import FaultProxy
+from notification_bus_postgres._connection import PostgresConnection
+from notification_bus_postgres._servers import server_of
 from tests.brokers import Provider, Server
 from tests.postgres._tools import LIMIT, admin, build, heard, leftovers, number, sessions, until
 
@@ -101,17 +104,39 @@ async def test_a_bus_on_a_frozen_server_closes_and_its_sessions_end_with_the_tha
 
 
 @pytest.mark.usefixtures("nothing_left")
-async def test_a_try_to_connect_that_is_cancelled_anywhere_leaves_nothing(server: Server, channel: str) -> None:
-    """Each await of it in turn: the server's answers come late, and the closing a little later each time."""
+async def test_a_bus_closed_at_any_moment_of_connecting_leaves_nothing(server: Server, channel: str) -> None:
+    """The server's answers come late, and the closing a little later each time."""
     async with FaultProxy(server.host, server.port) as proxy:
         await proxy.delay(0.01)
-        for step in range(30):
+        for step in range(12):
             bus = build(server.via(proxy.host, proxy.port), channel)
             async with bus:
                 # No wait for anything: the moment of the closing is what is varied.
-                await anyio.sleep(step * 0.01)
+                await anyio.sleep(step * 0.025)
         await proxy.restore()
     await gone(server, channel)
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("query", ["", "?sslmode=disable"])
+async def test_connecting_is_cancelled_quietly_in_any_turn_of_the_event_loop(server: Server, query: str) -> None:
+    """X10. asyncpg by itself leaves a future there whose error is "never retrieved"."""
+    loop = asyncio.get_running_loop()
+    told: list[object] = []
+    loop.set_exception_handler(lambda _, context: told.append(context))
+    source = server_of(f"{server.url}{query}")
+    for turns in range(150):
+        task = asyncio.ensure_future(PostgresConnection.open("any", source, source, 5.0))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
+            await task.result().aclose()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert told == []
 
 
 @pytest.mark.usefixtures("nothing_left")

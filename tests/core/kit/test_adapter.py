@@ -36,8 +36,10 @@ class Deaf:
 _BARE = ("-p", "no:anyio", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-W", "error")
 
 
-def _write(pytester: pytest.Pytester, attributes: str = "pass", harness: str = "MemoryHarness()", more: str = "") -> None:
-    pytester.makepyfile(more + _MEMORY.format(attributes=attributes.replace("\n", "\n    "), harness=harness))
+def _write(
+    pytester: pytest.Pytester, attributes: str = "pass", harness: str = "MemoryHarness()", more: str = ""
+) -> None:
+    pytester.makepyfile(test_bus=more + _MEMORY.format(attributes=attributes.replace("\n", "\n    "), harness=harness))
 
 
 def test_there_is_a_test_for_each_check_and_library_with_a_readable_name(pytester: pytest.Pytester) -> None:
@@ -54,14 +56,14 @@ def test_a_bus_that_keeps_the_contract_passes_and_what_it_cannot_have_is_skipped
     pytester: pytest.Pytester,
 ) -> None:
     _write(pytester, 'strict = True\nbackends = ("asyncio", "trio")')
-    result = pytester.runpytest_inprocess(*_BARE, "-rs", "-k", "deliver or declarations")
+    result = pytester.runpytest_inprocess(*_BARE, "-rs", "-k", "deliver. or declarations")
     result.assert_outcomes(passed=15, skipped=2, deselected=92)
     result.stdout.fnmatch_lines(["SKIPPED*not declared: the bus has no broker, so there is no link*"])
 
 
 def test_the_end_of_the_report_says_what_was_checked_with_what(pytester: pytest.Pytester) -> None:
     _write(pytester, "scale = 2\nstrict = True", more="")
-    result = pytester.runpytest_inprocess(*_BARE, "-k", "echo or wire")
+    result = pytester.runpytest_inprocess(*_BARE, "-k", "echo or wire.")
     result.stdout.fnmatch_lines(
         [
             "*contract of a notification bus: *TestMemory*",
@@ -100,7 +102,9 @@ def test_a_known_failure_is_expected_and_is_an_error_when_it_passes(pytester: py
     _write(pytester, known)
     result = pytester.runpytest_inprocess(*_BARE, "-k", "echo")
     result.assert_outcomes(failed=1, deselected=54)
-    result.stdout.fnmatch_lines(["it passes, and is declared as a known failure: remove that (https://example.invalid/1)"])
+    result.stdout.fnmatch_lines(
+        ["it passes, and is declared as a known failure: remove that (https://example.invalid/1)"]
+    )
 
 
 def test_a_known_failure_of_a_check_that_does_not_exist_is_an_error(pytester: pytest.Pytester) -> None:
@@ -141,7 +145,7 @@ def test_a_class_of_its_own_beside_the_generated_tests_and_a_parametrized_harnes
     pytester: pytest.Pytester,
 ) -> None:
     pytester.makepyfile(
-        """
+        test_bus="""
         import pytest
         from notification_bus.testing import MemoryHarness
         from notification_bus.testing.contract import BusContract
@@ -160,7 +164,7 @@ def test_a_class_of_its_own_beside_the_generated_tests_and_a_parametrized_harnes
             pass
         """
     )
-    result = pytester.runpytest_inprocess(*_BARE, "-k", "echo or own")
+    result = pytester.runpytest_inprocess(*_BARE, "-k", "echo or of_its_own")
     result.assert_outcomes(passed=12, deselected=2 * 2 * (2 * 53 + 1))
 
 

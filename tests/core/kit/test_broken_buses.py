@@ -388,10 +388,18 @@ BROKEN: Final[list[tuple[type[MemoryBus] | type[ReferenceBus], str, str]]] = [
     (RefusesWithAnotherError, "codec.size_limit_is_in_bytes", "it raised ValueError('too large')"),
     (DoublesNowAndThen, "conc.many_publishers_mixed_sizes", "not exactly once came"),
     (ClosingTwiceAtOnceRaises, "close.idempotent_and_concurrent", "twice at the same time raised"),
-    (NeverStartedCannotBeClosed, "close.idempotent_and_concurrent", "closing an instance that was never started raised"),
+    (
+        NeverStartedCannotBeClosed,
+        "close.idempotent_and_concurrent",
+        "closing an instance that was never started raised",
+    ),
     (LeavesAThread, "close.leaves_nothing_and_publish_is_defined", "the thread a thread of the bus"),
     (LeavesASocket, "close.leaves_nothing_and_publish_is_defined", "the open socket:"),
-    (SubscribesWhileClosed, "close.leaves_nothing_and_publish_is_defined", "entering a subscription of a closed instance"),
+    (
+        SubscribesWhileClosed,
+        "close.leaves_nothing_and_publish_is_defined",
+        "entering a subscription of a closed instance",
+    ),
     (LastExitDoesNotStop, "life.reference_counted", "the last exit stops the bus"),
     (EndsForGood, "life.reference_counted", "works again in a new event loop"),
     (NeedsALoopToBeBuilt, "life.built_without_loop", "no running event loop"),
@@ -421,4 +429,3 @@ def test_a_promise_that_is_broken_fails_its_check_by_these_words(
 
     assert result.outcome == "failed"
     assert fragment in result.reason
-

@@ -10,7 +10,9 @@ from notification_bus.testing.simulated import SimulatedBroker, SimulatedLink
 
 
 def test_a_harness_from_a_url_has_small_sizes_and_says_so() -> None:
-    harness = url_harness("redis://user:secret@localhost?buffer=7&channel=elsewhere&probe_timeout=2&db=3", max_body=1000)
+    harness = url_harness(
+        "redis://user:secret@localhost?buffer=7&channel=elsewhere&probe_timeout=2&db=3", max_body=1000
+    )
     assert "buffer=7" in harness.url
     assert "outbox=64" in harness.url
     assert "db=3" in harness.url
@@ -36,7 +38,9 @@ def test_every_link_is_a_proxy_of_its_own_and_an_instance_goes_through_it() -> N
         opened.append(url)
         return MemoryBus(channel)
 
-    harness = BrokerHarness("redis://user:pa%40ss@broker.invalid/3?x=1", capabilities=Capabilities(buffer=1), build=build)
+    harness = BrokerHarness(
+        "redis://user:pa%40ss@broker.invalid/3?x=1", capabilities=Capabilities(buffer=1), build=build
+    )
 
     async def main() -> None:
         first, second = harness.link(), harness.link()
@@ -70,7 +74,10 @@ def test_a_url_whose_port_nobody_knows_is_refused() -> None:
     ("url", "replaced"),
     [
         ("redis://localhost", "redis://127.0.0.1:1"),
-        ("postgresql://me:pa%40ss@[::1]:5432/db?sslmode=disable", "postgresql://me:pa%40ss@127.0.0.1:1/db?sslmode=disable"),
+        (
+            "postgresql://me:pa%40ss@[::1]:5432/db?sslmode=disable",
+            "postgresql://me:pa%40ss@127.0.0.1:1/db?sslmode=disable",
+        ),
     ],
 )
 def test_replacing_the_address_keeps_everything_else(url: str, replaced: str) -> None:
@@ -78,7 +85,9 @@ def test_replacing_the_address_keeps_everything_else(url: str, replaced: str) ->
 
 
 def test_a_description_names_the_bus_the_broker_and_what_can_be_done_to_them() -> None:
-    header = describe(BrokerHarness("x://y:1", capabilities=Capabilities(buffer=1), build=lambda _, c: MemoryBus(c), broker="y 2"))
+    header = describe(
+        BrokerHarness("x://y:1", capabilities=Capabilities(buffer=1), build=lambda _, c: MemoryBus(c), broker="y 2")
+    )
     assert header.bus.startswith("notification_bus.memory.MemoryBus 0.")
     assert header.broker == "y 2"
     assert header.faults == "delay, stall, blackhole, cut, refuse"

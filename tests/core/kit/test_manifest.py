@@ -29,7 +29,9 @@ def test_every_public_function_of_the_modules_of_checks_is_a_check_or_a_helper_o
             and [p.annotation for p in inspect.signature(function).parameters.values()] == [Context]
         }
         assert taking_a_context <= set(module.__all__), module.__name__
-        assert {name for name in module.__all__ if name.partition("_")[0] not in {"expect", "sockets"}} == taking_a_context
+        assert {
+            name for name in module.__all__ if name.partition("_")[0] not in {"expect", "sockets"}
+        } == taking_a_context
 
 
 def test_every_rule_of_the_protocol_is_proven_and_every_check_proves_one() -> None:

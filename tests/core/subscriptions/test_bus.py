@@ -70,7 +70,7 @@ class TestReplicas:
 
     async def test_a_burst_with_a_client_that_does_not_read_reaches_the_one_that_does(self) -> None:
         async with (
-            SubscriptionRegistry(MemoryBus(buffer=10_000)) as registry,
+            SubscriptionRegistry(MemoryBus()) as registry,
             registry.listen(1, watching("a", "b")) as reading,
             registry.listen(2, watching("a", "b")) as stalled,
         ):

@@ -197,15 +197,16 @@ async def test_a_stream_whose_bus_becomes_ready_together_with_the_signal_is_refu
         assert registry.stats().streams == 0
 
 
-async def test_leaving_the_registry_drains_it() -> None:
+async def test_leaving_the_registry_waits_for_the_results() -> None:
     client = Client()
-    async with anyio.create_task_group() as tasks, SubscriptionRegistry() as registry:
-        tasks.start_soon(serve, registry, 1, tools(), client.send, client.finish)
-        await eventually(lambda: registry.stats().streams == 1)
-    assert client.finished
+    async with anyio.create_task_group() as tasks:
+        async with SubscriptionRegistry() as registry:
+            tasks.start_soon(serve, registry, 1, tools(), client.send, client.finish)
+            await eventually(lambda: registry.stats().streams == 1)
+        assert client.finished
 
 
-async def test_leaving_a_cancelled_registry_still_hands_over_the_results() -> None:
+async def test_leaving_a_cancelled_registry_waits_for_the_results_too() -> None:
     client = Client()
     registry = SubscriptionRegistry()
     async with anyio.create_task_group() as tasks:
@@ -215,7 +216,7 @@ async def test_leaving_a_cancelled_registry_still_hands_over_the_results() -> No
                 await eventually(lambda: registry.stats().streams == 1)
                 scope.cancel()
                 await anyio.sleep_forever()
-    assert client.finished
+        assert client.finished
 
 
 async def test_a_stream_that_outlives_the_registry_ends_and_does_not_touch_the_next_start() -> None:
@@ -253,6 +254,15 @@ async def test_a_result_written_by_somebody_else_is_waited_for_after_the_stream_
         handed_over[0]()
         handed_over[0]()
         await eventually(lambda: drained == [0])
+
+
+async def test_a_drain_that_begins_after_the_stream_was_left_waits_for_its_result_too() -> None:
+    async with SubscriptionRegistry(drain=0.01) as registry:
+        async with registry.listen(1, tools()) as stream:
+            handed_over = stream.defer_result()
+        assert await registry.drain() == 1
+        handed_over()
+        assert await registry.drain() == 0
 
 
 async def test_a_handler_that_is_cancelled_is_not_waited_for() -> None:

@@ -196,6 +196,16 @@ class TestDelivery:
             assert (await read(other)).params == {"uri": "a", "deep": {"list": [1]}, "_meta": {"x": {}, ID: 2}}
             assert one.accepted == watching("a")
 
+    async def test_the_params_of_a_list_change_are_each_streams_own(self, registry: SubscriptionRegistry) -> None:
+        notification = BusNotification(TOOLS, {"names": ["a"]})
+        async with registry.listen(1, tools()) as one, registry.listen(2, tools()) as other:
+            for stream in (one, other):
+                await read(stream)
+            await registry.publish(notification)
+            (await read(one)).params["names"].append("b")
+            assert (await read(other)).params == {"names": ["a"], "_meta": {ID: 2}}
+            assert notification == BusNotification(TOOLS, {"names": ["a"]})
+
     async def test_a_uri_spelt_like_a_method_is_a_uri(self, registry: SubscriptionRegistry) -> None:
         async with registry.listen(1, watching(TOOLS, "0")) as stream:
             await publish_everything(registry)

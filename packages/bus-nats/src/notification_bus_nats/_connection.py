@@ -41,6 +41,8 @@ once was missed, on loopback."""
 _LOOK: Final = 0.2
 """Seconds between two looks at a given client, whose callbacks are its owner's."""
 
+_HUNG_UP: Final = "the server closed the connection during the handshake"
+
 
 class NatsConnection(BrokerConnection):
     """What both kinds share: what has arrived, how it ends, and what the server does not allow.
@@ -150,12 +152,15 @@ class OwnConnection(NatsConnection):
     async def open(self, url: str, settings: dict[str, Any]) -> None:
         """Connect and subscribe, and return when the server has confirmed it. Call `aclose` whatever comes of it."""
         # Without reconnecting, and without a buffer of the client's: what cannot be sent now is for the outbox.
-        await self._own.connect(
-            url, allow_reconnect=False, error_cb=self._failed, no_echo=False, pending_size=0, **settings
-        )
+        try:
+            await self._own.connect(
+                url, allow_reconnect=False, error_cb=self._failed, no_echo=False, pending_size=0, **settings
+            )
+        except (ConnectionResetError, BrokenPipeError) as exc:
+            raise ConnectionError(_HUNG_UP) from exc
         if not self._own.is_connected:
             # nats-py takes the end of the connection for an answer.
-            raise ConnectionError("the server closed the connection during the handshake")
+            raise ConnectionError(_HUNG_UP)
         self._connected = True
         self.max_body = self._own.max_payload
         await self._own.write(f"SUB {self.subject}  1\r\n".encode())

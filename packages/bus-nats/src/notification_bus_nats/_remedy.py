@@ -2,8 +2,19 @@
 
 import ssl
 from socket import gaierror
+from typing import Final
 
 __all__ = ["remedy"]
+
+_STRANGE: Final = (
+    "expecting info",
+    "json parse error",
+    "separator is not found",  # a first line that never ends
+    "route port",
+    "websocket",
+    "server handshake",
+)
+"""What nats-py and what it stands on say of a peer that speaks something else."""
 
 
 def remedy(exc: BaseException, grant: str) -> str | None:
@@ -31,10 +42,10 @@ def remedy(exc: BaseException, grant: str) -> str | None:
         return "check the host's name"
     if isinstance(exc, ConnectionRefusedError) or "connect call failed" in text or "cannot connect to host" in text:
         return "nothing listens there: check host and port, and that the server runs"
-    if "expecting info" in text or "websocket" in text or "server handshake" in text:
+    if any(part in text for part in _STRANGE):
         return "what answers there is no NATS server, or not on this port: clients use 4222 by default"
-    if "maximum connections" in text:
-        return "raise max_connections in the server, or look for who holds them"
+    if "during the handshake" in text:
+        return "its log says why: one connection too many, for example"
     if isinstance(exc, TimeoutError):
         return (
             "either nothing is reachable there, or what answers is no NATS server, or one that begins with TLS and "

@@ -3,6 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, cast
 
+import anyio
 import asyncpg
 
 from notification_bus import NotPrimaryError
@@ -92,13 +93,13 @@ class Hosts:
         expiry = asyncio.timeout(limit)
         try:
             async with expiry:
-                connection = await asyncpg.connect(
+                connecting = asyncpg.connect(
                     dsn,
                     # Statements that asyncpg prepares and keeps belong to a session, which a pooler shares out.
                     statement_cache_size=0,
                     server_settings={"application_name": f"{self._dsn.application_name}:{half}"},
                 )
-                return await _examined(connection, name)
+                return await _examined(await _made(connecting), name)
         except asyncpg.TargetServerAttributeNotMatched:
             raise _standby(name) from None
         except TimeoutError:
@@ -118,7 +119,7 @@ class FactoryServer:
         self.address = f"postgresql (connections by {getattr(factory, '__qualname__', type(factory).__name__)})"
 
     async def attach(self, half: str, limit: float | None) -> Attached:
-        connection: object = await self._factory()
+        connection: object = await _made(self._factory())
         if isinstance(connection, asyncpg.pool.PoolConnectionProxy):
             connection.terminate()
             raise TypeError(
@@ -128,6 +129,38 @@ class FactoryServer:
         if not isinstance(connection, asyncpg.Connection):
             raise TypeError(f"the connection factory returned a {type(connection).__name__}, not an asyncpg.Connection")
         return await _examined(connection, "the server of the connection factory")
+
+
+async def _made(connecting: "Awaitable[Connection]") -> "Connection":
+    """Wait for a connection, and leave nothing of it when cancelled."""
+    task = asyncio.ensure_future(connecting)
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        with anyio.CancelScope(shield=True):
+            for _ in range(3):
+                if not _has_untold_transport(task):
+                    break
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait({task})
+        if not task.cancelled() and task.exception() is None:
+            task.result().terminate()
+        raise
+    return task.result()
+
+
+def _has_untold_transport(task: "asyncio.Future[Connection]") -> bool:
+    """Whether the event loop has made a transport that asyncpg has not got yet. It lasts a turn.
+
+    Cancelled just then, asyncpg leaves a future behind whose error nobody retrieves, which the event loop reports.
+    """
+    step: object = task.get_coro() if isinstance(task, asyncio.Task) else None
+    while step is not None:
+        if getattr(step, "__name__", "") == "_create_connection_transport":
+            return True
+        step = getattr(step, "cr_await", None)
+    return False
 
 
 async def _examined(connection: "Connection", name: str) -> Attached:

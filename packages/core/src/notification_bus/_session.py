@@ -168,13 +168,16 @@ class Session:
         # With a frame or a gap among the refused, which notifications they were is unknown: all count.
         refused = notifications if exc.count is None else min(notifications, exc.count)
         self._sent -= refused
-        self._refusal = exc
+        first, self._refusal = self._refusal is None, exc
         self._marks.clear()
         self._ledger.debt.refused()
         if refused:
             self._ledger.dropped("refused", f"the broker refused to publish: {exc}", refused)
         else:
             self._ledger.counters.last_error = str(exc)
+            if first:
+                # Said once where it was only a probe, so that an instance that is meant to listen only stays quiet.
+                self._ledger.floods.add("refused", f"{self._ledger.name}: the broker refuses to publish: {exc}")
         self._answered.set()
 
     # -- the receiving half

@@ -17,7 +17,7 @@ _PAUSE: Final = 0.02
 """Seconds of a round, in which each event is handed over once: at once when it comes first, and in the next round, once
 for all, when it comes again."""
 
-_TURNS: Final = 16
+_TURNS: Final = 8
 """Turns of the event loop after each event that concerned anybody.
 
 A listener only appends to its stream's buffer, which the SDK ends at 1,024; the stream's own task needs some turns to

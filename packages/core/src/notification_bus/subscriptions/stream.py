@@ -138,10 +138,9 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
         try:
             if admitted.deadline is None:
                 return await self._next(admitted.mailbox)
+            # A reader that waits is interrupted by it, and one that always finds something where it gives its turn.
             with anyio.CancelScope(deadline=admitted.deadline):
-                # The scope interrupts a reader that waits; one that always finds something is told here.
-                if anyio.current_time() < admitted.deadline:
-                    return await self._next(admitted.mailbox)
+                return await self._next(admitted.mailbox)
             admitted.host.end(admitted.mailbox)
             return await self._next(admitted.mailbox)
         finally:

@@ -18,7 +18,7 @@ __all__ = ["BrokerHarness", "MemoryHarness", "ProxyLink", "url_harness"]
 class MemoryHarness:
     """`MemoryBus`, small enough to overflow quickly."""
 
-    capabilities: Final = Capabilities(
+    capabilities = Capabilities(
         buffer=16,
         max_body=65_536,
         has_broker=False,

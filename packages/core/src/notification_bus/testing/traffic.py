@@ -35,7 +35,7 @@ HEALTHY: Final = "nothing is lost on a healthy broker by those that read"
 _MARKER: Final = 0.05
 """Seconds between two markers. One that is lost is followed by another, so only the last word of a fault counts."""
 
-_TRIES: Final = 3
+_TRIES: Final = 8
 """How often something that must be quick is tried: a machine is late by chance, a bus that waits is late each time."""
 
 

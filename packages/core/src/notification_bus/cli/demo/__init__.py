@@ -2,15 +2,21 @@
 
 import argparse
 import json
+import logging
+from importlib.util import find_spec
 from math import isfinite
+from time import perf_counter
 from typing import Final
 
-from notification_bus.cli._command import CommandError, Subparsers
+from notification_bus.cli._command import CommandError, Subparsers, ending_in_order
 from notification_bus.cli._terminal import open_terminal
+from notification_bus.cli.demo._stage import set_stage
 
 __all__ = ["register"]
 
 _TIMEOUT: Final = 10.0
+
+_NO_SDK: Final = 'the demo runs an MCP server, with version 2 of the SDK: pip install "notification-bus[mcp]"'
 
 
 def register(commands: Subparsers) -> None:
@@ -51,17 +57,27 @@ def _seconds(text: str) -> float:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    try:
-        from notification_bus.cli.demo._show import show  # noqa: PLC0415  # needs the extra, and takes its time
-    except ModuleNotFoundError as exc:
-        if exc.name is None or exc.name.partition(".")[0] not in {"mcp", "mcp_types", "starlette", "uvicorn"}:
-            raise
-        raise CommandError('the demo runs an MCP server: pip install "notification-bus[mcp]"') from exc
-    from notification_bus.cli.demo._report import as_json, print_report  # noqa: PLC0415  # as above
-
+    started = perf_counter()
+    if find_spec("mcp") is None:
+        raise CommandError(_NO_SDK)
+    # What a bus logs about its broker is in the error, where it matters.
+    logging.getLogger("notification_bus").addHandler(logging.NullHandler())
     terminal = open_terminal()
-    with terminal.working() as tell:
-        result = show(arguments.bus, arguments.timeout, tell)
+    with (
+        ending_in_order(),
+        terminal.working() as tell,
+        set_stage(arguments.bus, arguments.timeout, tell) as stage,
+    ):
+        # Loaded while the replicas start: the SDK takes its time.
+        try:
+            from notification_bus.cli.demo._show import show  # noqa: PLC0415
+        except ModuleNotFoundError as exc:
+            if exc.name is None or exc.name.partition(".")[0] not in {"mcp", "mcp_types", "starlette", "uvicorn"}:
+                raise
+            raise CommandError(_NO_SDK) from exc
+        result = show(stage, arguments.timeout, started, tell)
+    from notification_bus.cli.demo._report import as_json, print_report  # noqa: PLC0415  # it knows the SDK
+
     if arguments.json:
         print(json.dumps(as_json(result), indent=2))  # noqa: T201  # this is a program
     else:

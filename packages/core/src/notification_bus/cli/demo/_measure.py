@@ -1,6 +1,5 @@
 """What a client of replica A hears of changes made on replica B."""
 
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from time import perf_counter
@@ -13,10 +12,10 @@ from mcp.server.subscriptions import ResourceUpdated
 
 from notification_bus.cli._command import CommandError
 from notification_bus.cli.demo._board import CHANGES, SENTINEL, Board, Change
+from notification_bus.cli.demo._stage import Tell
 
-__all__ = ["Heard", "Hearing", "Tell", "measure"]
+__all__ = ["Heard", "Hearing", "measure"]
 
-Tell: TypeAlias = Callable[[str], None]
 Heard: TypeAlias = "float | None"
 """Seconds from the call of the tool to the notification at the client; `None` where it never came."""
 

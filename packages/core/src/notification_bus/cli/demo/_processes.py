@@ -13,9 +13,9 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, Final, cast
 
-from notification_bus.cli._command import CommandError
+from notification_bus.cli._command import CommandError, holding_signals
 from notification_bus.cli.demo._find import Program
-from notification_bus.cli.demo._replica import Answer, Order
+from notification_bus.cli.demo._order import Answer, Order
 
 __all__ = ["Replica", "broker", "replica"]
 
@@ -30,33 +30,39 @@ _GRACE: Final = 3.0
 def _running(command: list[str], folder: Path) -> Generator[tuple["subprocess.Popen[str]", Path]]:
     """A process, and the file of its errors."""
     errors = folder / "errors.txt"
-    with (
-        errors.open("wb") as output,
-        subprocess.Popen(  # noqa: S603  # a program that this package has found or is
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=output,
-            cwd=folder,
-            encoding="utf-8",
-            # Ctrl-C goes to the whole group of the terminal: the demo alone must hear it, and end the others in order.
-            start_new_session=True,
-        ) as process,
-    ):
-        try:
-            yield process, errors
-        finally:
-            # Both halves even where a second Ctrl-C comes in the middle of the first.
-            try:
-                assert process.stdin is not None  # noqa: S101  # it is a pipe
-                with contextlib.suppress(OSError):
-                    process.stdin.close()
-                process.terminate()
-                process.wait(_GRACE)
-            except subprocess.TimeoutExpired:
-                pass
-            finally:
-                process.kill()
+    process: subprocess.Popen[str] | None = None
+    try:
+        # A signal in the middle of Popen would leave a process that nobody knows.
+        with errors.open("wb") as output, holding_signals():
+            process = subprocess.Popen(  # noqa: S603  # a program that this package has found or is
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                cwd=folder,
+                encoding="utf-8",
+                # Ctrl-C goes to the whole group of the terminal: the demo alone must hear it, and end all in order.
+                start_new_session=True,
+            )
+        yield process, errors
+    finally:
+        if process is not None:
+            _end(process)
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    # Both halves even where a second Ctrl-C comes in the middle of the first.
+    try:
+        with contextlib.suppress(OSError):
+            cast("IO[str]", process.stdin).close()
+        process.terminate()
+        process.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        process.kill()
+        process.wait()
+        cast("IO[str]", process.stdout).close()
 
 
 def _tail(errors: Path) -> str:
@@ -101,10 +107,10 @@ def replica(order: Order) -> Generator[Replica]:
     with tempfile.TemporaryDirectory(prefix="notification-bus-demo-") as folder:
         command = [sys.executable, "-m", "notification_bus.cli.demo._replica"]
         with _running(command, Path(folder)) as (process, errors):
-            assert process.stdin is not None  # noqa: S101  # it is a pipe
+            stdin = cast("IO[str]", process.stdin)
             with contextlib.suppress(OSError):  # it has ended already, and says why
-                process.stdin.write(f"{json.dumps(order)}\n")
-                process.stdin.flush()
+                stdin.write(f"{json.dumps(order)}\n")
+                stdin.flush()
             yield Replica(process, errors)
 
 

@@ -4,40 +4,33 @@ It answers with one JSON object on its standard output: the port that it listens
 """
 
 import json
+import os
 import socket
 import sys
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final, TypedDict
+from typing import TYPE_CHECKING
 
-import uvicorn
-from starlette.applications import Starlette
-from starlette.routing import Mount
+from notification_bus import open_bus
+from notification_bus.cli.demo._order import PATH, WITH, WITHOUT, Answer, Order
 
-from notification_bus import OpenableBus, open_bus
-from notification_bus.cli.demo._board import build
-from notification_bus.mcp import McpSubscriptions
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
 
-__all__ = ["WITH", "WITHOUT", "Answer", "Order"]
-
-WITHOUT: Final = "/without"
-WITH: Final = "/with"
-"""The board is served twice, so that one start shows both: with the SDK's own subscriptions, and over the bus."""
+__all__: list[str] = []
 
 
-class Order(TypedDict):
-    """What the replica reads. In its input, since arguments are shown to everybody and a URL may hold a password."""
+class _Watch:
+    """Ends the process with its parent, which may be killed at any time, also while the SDK is still being loaded."""
 
-    bus: str
-    timeout: float
+    def __init__(self) -> None:
+        self.end: Callable[[], None] = lambda: os._exit(1)
+        threading.Thread(target=self._watch, daemon=True).start()
 
-
-class Answer(TypedDict, total=False):
-    """What the replica answers."""
-
-    port: int
-    error: str
+    def _watch(self) -> None:
+        sys.stdin.read()
+        self.end()
 
 
 def _say(answer: Answer) -> None:
@@ -45,7 +38,19 @@ def _say(answer: Answer) -> None:
 
 
 def _main() -> None:
-    order: Order = json.loads(sys.stdin.readline())
+    line = sys.stdin.readline()
+    if line:
+        _serve(json.loads(line), _Watch())
+
+
+def _serve(order: Order, watch: _Watch) -> None:
+    import uvicorn  # noqa: PLC0415  # with all that follows the SDK loads, which takes its time
+    from starlette.applications import Starlette  # noqa: PLC0415
+    from starlette.routing import Mount  # noqa: PLC0415
+
+    from notification_bus.cli.demo._board import build  # noqa: PLC0415
+    from notification_bus.mcp import McpSubscriptions  # noqa: PLC0415
+
     listening = socket.create_server(("127.0.0.1", 0))
     port: int = listening.getsockname()[1]
     bus = open_bus(order["bus"])
@@ -53,29 +58,29 @@ def _main() -> None:
     boards = {WITHOUT: build(None), WITH: build(subscriptions)}
 
     @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+    async def lifespan(_: "Starlette") -> AsyncGenerator[None]:
         async with AsyncExitStack() as stack:
             for board in boards.values():
                 await stack.enter_async_context(board.session_manager.run())
-            ready = subscriptions.stats().ready
-            _say({"port": port} if ready else {"error": _cause(bus)})
+            if subscriptions.stats().ready:
+                _say({"port": port})
+            else:
+                _say({"error": f"{bus!r} is not ready: {bus.stats().last_error or 'the broker has not answered'}"})
             yield
 
     app = Starlette(
-        routes=[Mount(path, app=board.streamable_http_app()) for path, board in boards.items()], lifespan=lifespan
+        routes=[
+            Mount(path, app=board.streamable_http_app(streamable_http_path=PATH)) for path, board in boards.items()
+        ],
+        lifespan=lifespan,
     )
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
 
-    def end_with_parent() -> None:
-        sys.stdin.read()
+    def end() -> None:
         server.should_exit = True
 
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    watch.end = end
     server.run(sockets=[listening])
-
-
-def _cause(bus: OpenableBus) -> str:
-    return f"{bus!r} is not ready: {bus.stats().last_error or 'the broker has not answered'}"
 
 
 if __name__ == "__main__":

@@ -1,20 +1,17 @@
-"""The demo from beginning to end."""
+"""Both measurements, on what has been started."""
 
-import logging
-import signal
-import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from types import FrameType
-from typing import Final, Literal, cast
+from typing import Final, Literal, TypeAlias, cast
 
 import anyio
 
 from notification_bus.cli._command import CommandError
-from notification_bus.cli.demo._measure import Hearing, Tell, measure
-from notification_bus.cli.demo._stage import Stage, set_stage
+from notification_bus.cli.demo._board import Board, build
+from notification_bus.cli.demo._measure import Hearing, measure
+from notification_bus.cli.demo._stage import Stage, Tell
+from notification_bus.cli.demo._url import open_checked
+from notification_bus.mcp import McpSubscriptions
 
 __all__ = ["Result", "show"]
 
@@ -23,6 +20,8 @@ _PATIENCE: Final = 0.25
 
 _FACTOR: Final = 10
 """So many times longer than the slowest crossing with the bus does it wait, at least."""
+
+_Pair: TypeAlias = "tuple[str, str] | tuple[Board, Board]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,74 +50,58 @@ class Result:
         return self.without_bus.sentinel is not None and None not in self.without_bus.on_b.values()
 
 
-def show(bus_url: str | None, timeout: float, tell: Tell) -> Result:
-    """Run the demo.
+def show(stage: Stage, timeout: float, started: float, tell: Tell) -> Result:
+    """Measure.
 
     Args:
-        bus_url: The bus to use; `None` takes what is at hand.
-        timeout: Seconds that the broker, and each notification with the bus, may take.
+        stage: What has been started.
+        timeout: Seconds that each notification with the bus may take.
+        started: When the demo began, by `time.perf_counter`.
         tell: Takes what is being done.
 
     Raises:
-        CommandError: It cannot be run: the URL is wrong, the broker does not answer, a process does not start.
+        CommandError: A replica does not start, or something breaks off.
     """
-    # What a bus logs about its broker is in the error, where it matters.
-    logging.getLogger("notification_bus").addHandler(logging.NullHandler())
-    started = perf_counter()
-    with _ending_in_order(), set_stage(bus_url, timeout, tell) as stage:
-        try:
-            without_bus, with_bus, patience = anyio.run(_measure_both, stage, timeout, tell)
-        except Exception as exc:
-            # The SDK's client lives in task groups, so whatever fails in it comes wrapped, often more than once.
-            cause = _innermost(exc)
-            if isinstance(cause, CommandError):
-                raise cause from exc
-            raise CommandError(f"the demo broke off: {type(cause).__name__}: {cause}") from exc
+    without: _Pair
+    with_bus: _Pair
+    if stage.processes:
+        without, with_bus = stage.wait()
+    else:
+        without = (build(None), build(None))
+        a, b = (McpSubscriptions(open_checked(stage.url)) for _ in "AB")
+        with_bus = (build(a), build(b))
+    try:
+        hearings = anyio.run(_measure_both, without, with_bus, timeout, tell)
+    except Exception as exc:
+        # The SDK's client lives in task groups, so whatever fails in it comes wrapped, often more than once.
+        cause = _innermost(exc)
+        if isinstance(cause, CommandError):
+            raise cause from exc
+        raise CommandError(f"the demo broke off: {type(cause).__name__}: {cause}") from exc
     return Result(
-        stage.replicas,
-        stage.bus,
+        "processes" if stage.processes else "in-process",
+        stage.shown_url,
         stage.broker,
         stage.hint,
-        without_bus,
-        with_bus,
-        patience,
+        *hearings,
         perf_counter() - started,
     )
 
 
-async def _measure_both(stage: Stage, timeout: float, tell: Tell) -> tuple[Hearing, Hearing, float]:
+async def _measure_both(without: _Pair, with_bus: _Pair, timeout: float, tell: Tell) -> tuple[Hearing, Hearing, float]:
     # With the bus first: how long it takes there says how long to wait for nothing.
-    with_bus = await measure(
-        *stage.with_bus, patience=timeout, limit=timeout, tell=lambda text: tell(f"with the bus: {text}")
+    heard_with = await measure(
+        *with_bus, patience=timeout, limit=timeout, tell=lambda text: tell(f"with the bus: {text}")
     )
-    slowest = max((heard for heard in with_bus.on_a.values() if heard is not None), default=timeout)
+    slowest = max((heard for heard in heard_with.on_a.values() if heard is not None), default=timeout)
     patience = min(timeout, max(_PATIENCE, _FACTOR * slowest))
-    without_bus = await measure(
-        *stage.without_bus, patience=patience, limit=timeout, tell=lambda text: tell(f"without the bus: {text}")
+    heard_without = await measure(
+        *without, patience=patience, limit=timeout, tell=lambda text: tell(f"without the bus: {text}")
     )
-    return without_bus, with_bus, patience
+    return heard_without, heard_with, patience
 
 
 def _innermost(exc: BaseException) -> BaseException:
     while isinstance(exc, BaseExceptionGroup):
         exc = cast("BaseExceptionGroup[BaseException]", exc).exceptions[0]
     return exc
-
-
-@contextmanager
-def _ending_in_order() -> Generator[None]:
-    """Let a request to end pass through every `finally`, so that it leaves no process behind, as Ctrl-C does."""
-
-    def end(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
-        yield
-        return
-    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {number: signal.signal(number, end) for number in (signal.Signals[name] for name in names)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -32,6 +32,8 @@ __all__ = [
 ]
 
 _TRIES: Final = 3
+_BURSTS: Final = 10
+"""How many bursts may be slow by chance: a machine with too much to do stops a whole process for longer than allowed."""
 _SNAPSHOT: Final = "notifications/contract/snapshot"
 
 
@@ -232,7 +234,7 @@ async def publish_yields_and_never_blocks_loop(kit: Context) -> None:
 
     async with kit.instance() as bus, kit.subscribed(bus):
         least: list[tuple[float, int, int]] = []
-        for _ in range(_TRIES):
+        for _ in range(_BURSTS):
             stop, last, longest = False, time.perf_counter(), 0.0
             kit.spawn(tick)
             await checkpoint()

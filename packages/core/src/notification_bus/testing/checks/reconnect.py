@@ -28,6 +28,9 @@ __all__ = [
 _DELAY: Final = 0.03
 """Seconds each way: long enough to break a connection between a send and its answer."""
 
+_PAUSE: Final = 0.25
+"""Seconds between two cuts where the first seems to have met nothing."""
+
 _RATE: Final = 20
 """Attempts a second that are still bounded, beside some at the beginning. A loop that does not wait makes thousands."""
 
@@ -36,12 +39,18 @@ def _expect_alive(kit: Context, pump: Pump) -> None:
     kit.expect(pump.alive, "a stream neither ends nor raises because of the broker", pump)
 
 
-async def _noticed(kit: Context, link: Link, before: int) -> None:
-    await kit.until(
-        lambda: link.attempts > before,
-        "an instance whose connection is gone makes another",
-        "it does not try to connect",
-    )
+async def _cut_until_noticed(kit: Context, link: Link) -> None:
+    """Cut, until another connection is tried: one that is only just being made is not there to be cut."""
+    tried = link.attempts
+    deadline = time.monotonic() + kit.timing.wait
+    while link.attempts == tried:
+        kit.expect(
+            time.monotonic() < deadline,
+            "an instance whose connection is gone makes another",
+            "it does not try to connect",
+        )
+        await link.cut()
+        await kit.comes_true(lambda: link.attempts > tried, _PAUSE)
 
 
 async def reconnect_survives_cut_both_ways(kit: Context) -> None:
@@ -56,9 +65,7 @@ async def reconnect_survives_cut_both_ways(kit: Context) -> None:
         for _ in range(2):
             for bus in (here, there):
                 await publish_paced(kit, bus, 2, pumps, HEALTHY)
-            tried = link.attempts
-            await link.cut()
-            await _noticed(kit, link, tried)
+            await _cut_until_noticed(kit, link)
             await drive_until_heard(kit, there, pumps, "after its connections were cut an instance receives again")
             await drive_until_heard(
                 kit, here, pumps, "after its connections were cut an instance's publishing arrives again"
@@ -127,9 +134,7 @@ async def reconnect_no_replay_no_duplicates(kit: Context) -> None:
             await publish_paced(kit, bus, 3, pumps, HEALTHY)
         # Three times, the second and third time while it is still busy reconnecting.
         for _ in range(3):
-            tried = link.attempts
-            await link.cut()
-            await _noticed(kit, link, tried)
+            await _cut_until_noticed(kit, link)
             await kit.publish_numbered(here)
             await kit.publish_numbered(there)
         for bus in (here, there):

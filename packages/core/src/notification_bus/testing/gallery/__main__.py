@@ -48,15 +48,20 @@ def main(arguments: list[str]) -> int:
         if sys.stderr.isatty():
             sys.stderr.write(f"\r\033[K{number}/{len(cells)} {cell.bus} {cell.check}\r")
     text = render_matrix(results)
+    changed: list[str] = []
+    if options.compare:
+        before = options.compare.read_text(encoding="utf-8")
+        # What differs is run again, alone: on a busy machine a check that measures time can be mistaken once.
+        again = [Cell(cell.bus, cell.check, options.backend) for cell in differences(before, text)]
+        results.update(run_cells([cell for cell in again if cell in results], jobs=1))
+        text = render_matrix(results)
+        changed += differences(before, text).values()
     sys.stdout.write(text)
     missed = _missed(results)
     sys.stdout.write(f"\n{len(results)} runs; {len(missed)} broken buses not caught by their designated check\n")
     sys.stdout.writelines(f"  {line}\n" for line in missed)
     if options.write:
         options.write.write_text(text, encoding="utf-8")
-    changed: list[str] = []
-    if options.compare:
-        changed = differences(options.compare.read_text(encoding="utf-8"), text)
     sys.stdout.writelines(f"  {line}\n" for line in changed)
     return 1 if missed or changed else 0
 

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Iterator
 from functools import cached_property
-from random import uniform
 from typing import ClassVar
 from weakref import WeakSet
 
@@ -146,11 +145,15 @@ class LastInFirstOut(_AcrossANetwork):
 class TaskPerPublish(ReferenceBus):
     """Sends each notification from a task of its own, and they overtake each other."""
 
+    turn = False
+
     def hand_off(self, body: bytes) -> None:
         hand_off = super().hand_off
+        self.turn = not self.turn
+        seconds = 0.02 if self.turn else 0.0
 
         async def later() -> None:
-            await anyio.sleep(uniform(0, 0.02))
+            await anyio.sleep(seconds)
             hand_off(body)
 
         BackgroundTask(later, "a publish")
@@ -222,24 +225,40 @@ def _pieces(body: bytes, size: int) -> Iterator[bytes]:
     yield body
 
 
-@broken("mixes bodies up", check="crash.peer_killed", fragment="after a peer was killed the others go on exchanging")
-class SendsHalves(ReferenceBus):
-    """Sends each body in two halves with a pause between, and is stuck with the first where the second never comes."""
+@broken(
+    "waits for a dead peer",
+    check="crash.peer_killed",
+    fragment="after a peer was killed the others go on exchanging",
+)
+class WaitsForTheOtherHalf(ReferenceBus):
+    """Sends each body in two halves, and puts off everybody else's until the second half of one has come."""
 
-    first: bytes | None = None
+    half: tuple[bytes, bytes] | None = None
+
+    @cached_property
+    def put_off(self) -> list[bytes]:
+        return []
 
     async def send(self, connection: SimulatedConnection, bodies: list[bytes]) -> None:
         for body in bodies:
             middle = len(body) // 2
-            await super().send(connection, [body[:middle]])
-            await anyio.sleep(0.01)
-            await super().send(connection, [body[middle:]])
+            mark = self.instance.encode() + b"|"
+            await super().send(connection, [mark + body[:middle]])
+            await anyio.sleep(0.01)  # so that whoever kills it does so in the middle
+            await super().send(connection, [mark + body[middle:]])
 
     def receive(self, body: bytes) -> None:
-        first, self.first = self.first, body
-        if first is not None:
-            self.first = None
-            super().receive(first + body)
+        sender, _, part = body.partition(b"|")
+        if self.half is None:
+            self.half = sender, part
+        elif self.half[0] == sender:
+            whole, self.half = self.half[1] + part, None
+            super().receive(whole)
+            put_off, self.put_off[:] = list(self.put_off), []
+            for later in put_off:
+                self.receive(later)
+        else:
+            self.put_off.append(body)
 
     async def prove(self, connection: SimulatedConnection) -> None:
-        await anyio.sleep_forever()  # a probe that does not come back would have it connect anew, and forget the half
+        await anyio.sleep_forever()

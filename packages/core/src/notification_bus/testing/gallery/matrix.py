@@ -81,7 +81,7 @@ def _run(cell: Cell) -> Result:
 def render_matrix(results: Mapping[Cell, Result]) -> str:
     """The matrix as text, a line for each bus and a column for each check."""
     checks = [check.id for check in MANIFEST]
-    rows = dict.fromkeys(cell.bus for cell in sorted(results, key=lambda cell: _place(cell.bus)))
+    rows = sorted({cell.bus for cell in results}, key=_place)
     width = max(len(bus) for bus in rows)
     lines = [
         "The gallery of broken buses against the contract kit.",
@@ -103,11 +103,11 @@ def render_matrix(results: Mapping[Cell, Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _place(bus: str) -> int:
+def _place(bus: str) -> tuple[int, int]:
     """Ordered by the check that is to catch them, the reference bus first."""
     if bus not in MUTANTS:
-        return -1
-    return [check.id for check in MANIFEST].index(MUTANTS[bus].check)
+        return -1, -1
+    return [check.id for check in MANIFEST].index(MUTANTS[bus].check), list(MUTANTS).index(bus)
 
 
 def _sign(bus: str, check: str, result: Result | None) -> str:
@@ -128,13 +128,15 @@ def read_matrix(text: str) -> dict[str, dict[str, str]]:
     return {line[:width].strip(): dict(zip(checks, line[width:], strict=True)) for line in lines[start:]}
 
 
-def differences(before: str, after: str) -> list[str]:
-    """What is not the same in two rendered matrices."""
+def differences(before: str, after: str) -> dict[Cell, str]:
+    """What is not the same in two rendered matrices, and how it changed."""
     old, new = read_matrix(before), read_matrix(after)
-    found = [f"{bus} is gone" for bus in old if bus not in new] + [f"{bus} is new" for bus in new if bus not in old]
-    for bus in old.keys() & new.keys():
-        for check in sorted(old[bus].keys() | new[bus].keys()):
-            was, now = old[bus].get(check, " "), new[bus].get(check, " ")
+    buses = dict.fromkeys([*new, *old])
+    checks = dict.fromkeys(check for signs in [*new.values(), *old.values()] for check in signs)
+    found: dict[Cell, str] = {}
+    for bus in buses:
+        for check in checks:
+            was, now = old.get(bus, {}).get(check, " "), new.get(bus, {}).get(check, " ")
             if was != now:
-                found.append(f"{bus} / {check}: was {was!r}, is {now!r}")
-    return sorted(found)
+                found[Cell(bus, check)] = f"{bus} / {check}: was {was!r}, is {now!r}"
+    return found
