@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import anyio
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged
 from mcp.server.lowlevel import Server as LowLevelServer
 from mcp.server.mcpserver import Context, MCPServer
@@ -320,8 +320,8 @@ async def test_two_servers_over_stdio_hear_each_other(redis_server: Server) -> N
     )
     with anyio.fail_after(2 * LIMIT):
         async with (
-            Client(parameters) as client,
-            Client(parameters) as other,
+            Client(stdio_client(parameters)) as client,
+            Client(stdio_client(parameters)) as other,
             client.listen(tools_list_changed=True, resource_subscriptions=[TASK]) as stream,
         ):
             result = await other.call_tool("change", {"kind": "task"})

@@ -247,8 +247,8 @@ import asyncio, sys, nats
 
 async def main(url, subject):
     client = await nats.connect(url)
-    for _ in range(320):
-        await client.publish(subject, b" " * 50_000)
+    for _ in range(220):
+        await client.publish(subject, b" " * 60_000)
         if client.pending_data_size > 1_000_000:
             await asyncio.sleep(0.001)
     while client.pending_data_size:

@@ -16,6 +16,7 @@ import pytest
 
 from notification_bus import BusNotification, BusNotReadyError
 from notification_bus_postgres import PostgresBus
+from notification_bus_postgres._servers import server_of
 from tests.brokers import Provider, Server, certificates
 from tests.postgres._tools import LIMIT, admin, build, heard, leftovers, number, sessions, until, with_database
 
@@ -252,18 +253,14 @@ async def test_a_unix_socket_is_used(brokers: Provider, channel: str) -> None:
 
 
 async def test_settings_of_the_dsn_reach_the_server(server: Server, channel: str) -> None:
-    dsn = f"{server.url}?options=-c%20geqo%3Doff%20-c%20statement_timeout%3D7s&search_path=pg_temp"
-    bus = build(dsn, channel)
-    async with bus, heard(bus) as mine:
-        await bus.publish(number(1))
-        await mine.until(lambda seen: 1 in seen.numbers, "it")
-        assert bus._supervisor is not None
-        assert bus._supervisor._session is not None
-        publishing: Any = bus._supervisor._session._connection
-        settings = await publishing._publishing.fetchrow(
-            "SELECT current_setting('geqo'), current_setting('statement_timeout'), current_setting('search_path')"
-        )
-        assert tuple(settings) == ("off", "7s", "pg_temp")
+    dsn = f"{server.url}?options=-c%20geqo%3Doff%20-c%20statement_timeout%3D7s&search_path=pg_temp&application_name=me"
+    attached = await server_of(dsn).attach("publish", None)
+    try:
+        names = ("geqo", "statement_timeout", "search_path", "application_name", "idle_session_timeout")
+        settings = [await attached.connection.fetchval("SELECT current_setting($1)", name) for name in names]
+        assert settings == ["off", "7s", "pg_temp", "me:publish", "0"]
+    finally:
+        attached.connection.terminate()
 
 
 # -- connection factories

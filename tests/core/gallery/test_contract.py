@@ -8,8 +8,8 @@ from notification_bus.testing.gallery import gallery_harness
 from notification_bus.testing.simulated import SimulatedHarness
 from tests.core.gallery import simulated_bus
 
-TIMING = Timing(outage=0.5)
-"""Nothing here has a client library whose patience must be outlasted."""
+TIMING = Timing(outage=0.5, silence=0.02)
+"""Nothing here has a client library whose patience must be outlasted, and nothing is carried later than at once."""
 
 
 class TestReferenceBus(BusContract):

@@ -149,6 +149,11 @@ def test_the_command_fails_where_a_bus_is_not_caught(
     assert "words that it does not say" in capsys.readouterr().out
 
 
+def test_the_command_runs_the_reference_bus_again_and_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--soak", "2", "--checks", "deliver.echo", "order.per_publisher_fifo", "--jobs", "1"]) == 0
+    assert "4 runs on asyncio, 2 of each check, 0 failed" in capsys.readouterr().out
+
+
 def test_the_command_lists_what_each_bus_does_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
     printed = capsys.readouterr().out

@@ -2,7 +2,7 @@
 
 import contextvars
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 
 import anyio
@@ -12,7 +12,7 @@ from notification_bus.bus import NotificationBus
 from notification_bus.errors import BusBackendError, BusClosedError, BusNotReadyError, NotificationTooLargeError
 from notification_bus.memory import MemoryBus
 from notification_bus.notification import GAP, BusNotification
-from notification_bus.subscriptions import SubscriptionLimitError, SubscriptionRegistry
+from notification_bus.subscriptions import SubscriptionLimitError, SubscriptionRegistry, _pump
 from tests.core.subscriptions._support import (
     ACKNOWLEDGED,
     BOUND,
@@ -336,6 +336,24 @@ class TestPump:
         assert len(texts) == 2
         assert "nobody there" in texts[0]
         assert "again" in texts[1]
+
+    async def test_an_outage_after_a_healthy_time_is_warned_of_and_ended_as_quickly_as_the_first(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(_pump, "_LONGEST_PAUSE", 0.0)
+        bus = ScriptedBus()
+        bus.open.set()
+
+        def tried_more_than(count: int) -> Callable[[], bool]:
+            return lambda: bus.attempts > count
+
+        async with SubscriptionRegistry(bus) as registry:
+            for outage in range(1, 4):
+                await registry.wait_ready()
+                bus.feed(OSError(f"outage {outage}"))
+                await eventually(tried_more_than(outage))
+        warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+        assert [text[-8:] for text in warned] == ["outage 1", "outage 2", "outage 3"]
 
     async def test_a_pump_that_always_finds_something_gives_the_others_their_turns(self) -> None:
         class Endless(ScriptedBus):

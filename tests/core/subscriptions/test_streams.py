@@ -384,6 +384,14 @@ class TestReading:
             with pytest.raises(RuntimeError, match="entered before"):
                 await stream.__aenter__()
 
+    async def test_a_stream_that_was_left_before_it_was_entered_cannot_be_entered(
+        self, registry: SubscriptionRegistry
+    ) -> None:
+        stream = registry.listen(1, tools())
+        await stream.__aexit__(None, None, None)
+        with pytest.raises(RuntimeError, match="entered before"):
+            await stream.__aenter__()
+
     async def test_a_stream_that_its_handler_ends_tells_what_waits_and_no_more(
         self, registry: SubscriptionRegistry
     ) -> None:

@@ -236,8 +236,7 @@ class SubscriptionRegistry(CountedBus):
             try:
                 await self._pump.entered()
             except BaseException:
-                with anyio.CancelScope(shield=True):
-                    await super().__aexit__(None, None, None)
+                await super().__aexit__(None, None, None)
                 raise
         return self
 

@@ -4,10 +4,13 @@ import asyncio
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from contextvars import Context
 from typing import Any
 
 import anyio
+
+from notification_bus._backend import current_loop
 
 __all__ = [
     "LoopReports",
@@ -34,7 +37,15 @@ def start_loop(function: Callable[[], Awaitable[None]], backend: str) -> None:
     options: dict[str, Any] = {}
     if variant:
         options[{"debug": "debug", "uvloop": "use_uvloop"}[variant]] = True
-    anyio.run(function, backend=name, backend_options=options)
+
+    async def main() -> None:
+        with anyio.CancelScope() as scope:
+            thread = threading.current_thread()
+            if isinstance(thread, LoopThread):
+                thread.can_be_cancelled(scope)
+            await function()
+
+    anyio.run(main, backend=name, backend_options=options)
 
 
 class LoopReports:
@@ -93,6 +104,8 @@ class LoopThread(threading.Thread):
         # A daemon: a loop that cannot be ended must not keep the interpreter from ending.
         super().__init__(name="contract kit", daemon=True)
         self._main = main
+        self._scope: anyio.CancelScope | None = None
+        self._loop: object = None
         self.error: BaseException | None = None
         self.over = False
 
@@ -104,6 +117,20 @@ class LoopThread(threading.Thread):
             self.error = exc
         finally:
             self.over = True
+
+    def can_be_cancelled(self, scope: anyio.CancelScope) -> None:
+        """Called from inside of the loop: this scope is around all that it runs."""
+        self._scope, self._loop = scope, current_loop()
+
+    def cancel(self, grace: float) -> None:
+        """Cancel what it runs, from another thread, and give it so many seconds to leave nothing behind."""
+        loop: Any = self._loop
+        if loop is not None and self._scope is not None:
+            # A loop that has ended in the meantime has nothing to cancel.
+            with suppress(RuntimeError):
+                soon = loop.call_soon_threadsafe if isinstance(loop, asyncio.AbstractEventLoop) else loop.run_sync_soon
+                soon(self._scope.cancel)
+        self.join(grace)
 
     def stack(self) -> str:
         """Where it is now."""

@@ -2,9 +2,10 @@
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
-from notification_bus.testing.gallery import MUTANTS
+from notification_bus.testing.gallery import MUTANTS, ReferenceBus
 from notification_bus.testing.gallery.matrix import (
     Cell,
     caught,
@@ -15,6 +16,7 @@ from notification_bus.testing.gallery.matrix import (
     run_cells,
 )
 from notification_bus.testing.outcome import Result
+from notification_bus.testing.runner import select_checks
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -23,6 +25,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--designated", action="store_true", help="only the check that is to catch it, for each bus")
     parser.add_argument("--only", nargs="*", metavar="BUS", help="only these buses")
     parser.add_argument("--checks", nargs="*", metavar="CHECK", help="only these checks")
+    parser.add_argument("--soak", type=int, metavar="TIMES", help="run every check on the reference bus so many times")
     parser.add_argument("--backend", default="asyncio", choices=("asyncio", "trio"))
     parser.add_argument("--jobs", type=int, default=8, help="processes at the same time (default: 8)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the matrix there")
@@ -37,6 +40,8 @@ def main(arguments: list[str]) -> int:
         for mutant in MUTANTS.values():
             sys.stdout.write(f"{mutant.id} ({mutant.row}; {mutant.check})\n    {mutant.prose}\n")
         return 0
+    if options.soak:
+        return _soak(options.soak, options.checks, options.backend, options.jobs)
     cells = designated_cells(options.backend) if options.designated else every_cell(options.backend)
     if options.only:
         cells = [cell for cell in cells if cell.bus in options.only]
@@ -64,6 +69,20 @@ def main(arguments: list[str]) -> int:
         options.write.write_text(text, encoding="utf-8")
     sys.stdout.writelines(f"  {line}\n" for line in changed)
     return 1 if missed or changed else 0
+
+
+def _soak(times: int, checks: list[str] | None, backend: str, jobs: int) -> int:
+    """A check that fails where nothing is broken would teach its users to run it again."""
+    began = time.monotonic()
+    cells = [Cell(ReferenceBus.__name__, check.id, backend) for _ in range(times) for check in select_checks(checks)]
+    failures = 0
+    for cell, result in run_cells(cells, jobs=jobs):
+        if result.outcome != "passed":
+            failures += 1
+            sys.stdout.write(f"{cell.check} {result.outcome}: {result.reason}\n")
+    seconds = time.monotonic() - began
+    sys.stdout.write(f"{len(cells)} runs on {backend}, {times} of each check, {failures} failed; {seconds:.0f} s\n")
+    return 1 if failures else 0
 
 
 def _missed(results: dict[Cell, Result]) -> list[str]:

@@ -17,7 +17,7 @@ from notification_bus.testing._hooks import Hooks
 from notification_bus.testing._tasks import LoopThread, base_backend, start_loop
 from notification_bus.testing._watch import Watch
 from notification_bus.testing.harness import Harness
-from notification_bus.testing.selfcheck._desk import Desk, HarnessFault, ObstacleError
+from notification_bus.testing.selfcheck._desk import Desk, HarnessFault, ObstacleError, shown
 from notification_bus.testing.selfcheck._instances import examine_build, examine_child, examine_instances
 from notification_bus.testing.selfcheck._links import examine_links
 from notification_bus.testing.selfcheck._shape import examine_shape
@@ -28,6 +28,9 @@ __all__ = ["Examination", "HarnessFault", "examine_harness"]
 _LIMIT = 30.0
 """Seconds after which an examination is given up, whatever holds it: a bus that hangs is a matter of the checks."""
 
+_GRACE = 3.0
+"""Seconds for leaving nothing behind where it is interrupted."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Examination:
@@ -37,7 +40,7 @@ class Examination:
     """The ways in which it cannot be believed; none where it can."""
 
     obstacle: str | None = None
-    """Why no bus could be started, where none could: the broker is away, for instance. It is nobody's lie."""
+    """Why no bus could be started or looked at, where none could: the broker is away, for instance. That is no lie."""
 
     seconds: float = 0.0
 
@@ -88,8 +91,10 @@ def _run(desk: Desk, backend: str) -> str | None:
         try:
             thread.join(_LIMIT)
         except BaseException:
-            thread.cancel()
+            thread.cancel(_GRACE)
             raise
+    if thread.error is not None:
+        obstacles.append(f"looking at the harness ended with {shown(thread.error)}")
     return next(iter(obstacles), None)
 
 
@@ -100,7 +105,7 @@ async def _examine(desk: Desk) -> None:
     if footing is None or desk.faults:
         # What follows would lean on what is in doubt already.
         return
-    if desk.hooks.has_link:
+    if desk.hooks.link() is not None:
         await examine_links(desk, by_wire=wire_works)
     if child is not None:
         await child()

@@ -16,7 +16,7 @@ from notification_bus.notification import BusNotification
 from notification_bus.testing._hooks import Hooks
 from notification_bus.testing.pump import NUMBERED, Pump
 
-__all__ = ["Desk", "Ear", "HarnessFault", "Member", "ObstacleError", "Say"]
+__all__ = ["Desk", "Ear", "HarnessFault", "Member", "ObstacleError", "Say", "shown"]
 
 T = TypeVar("T")
 
@@ -97,6 +97,20 @@ class Desk:
         """Note that the harness cannot be believed."""
         self.faults.append(HarnessFault(member, text))
 
+    def expect_manager(self, member: Member, manager: object, yields: str) -> bool:
+        """Look whether a method of the harness returned what can be entered."""
+        is_one = hasattr(manager, "__aenter__") and hasattr(manager, "__aexit__")
+        if not is_one:
+            close: Callable[[], object] | None = getattr(manager, "close", None)
+            if close is not None:  # a coroutine, which nobody will ever await
+                close()
+            self.accuse(
+                member,
+                f"`{member}` returned a {type(manager).__name__}, which is no async context manager: decorate it with "
+                f"`contextlib.asynccontextmanager`, and yield {yields}",
+            )
+        return is_one
+
     @staticmethod
     def channel(label: str) -> str:
         """A channel of its own; its name is as short as that of a check's."""
@@ -129,7 +143,7 @@ class Desk:
             with anyio.move_on_after(limit):
                 await held.entered.wait()
             if held.error is not None:
-                raise ObstacleError(f"{what} raised {_shown(held.error)}")
+                raise ObstacleError(f"{what} raised {shown(held.error)}")
             if not held.values:
                 raise ObstacleError(f"{what} was not entered within {limit:g} s")
             yield held.values[0]
@@ -153,7 +167,7 @@ class Desk:
             with anyio.move_on_after(limit):
                 await ear.entered.wait()
             if ear.error is not None:
-                raise ObstacleError(f"entering a subscription raised {_shown(ear.error)}")
+                raise ObstacleError(f"entering a subscription raised {shown(ear.error)}")
             if not ear.entered.is_set():
                 raise ObstacleError(f"a subscription was not entered within {limit:g} s")
             yield ear
@@ -204,7 +218,7 @@ class Desk:
             try:
                 await function()
             except Exception as exc:
-                self.accuse(member, f"`{name}` raised {_shown(exc)}")
+                self.accuse(member, f"`{name}` raised {shown(exc)}")
                 return False
         if scope.cancelled_caught:
             self.accuse(member, f"`{name}` had not returned after {self.patience:g} s")
@@ -212,7 +226,7 @@ class Desk:
         return True
 
 
-def _shown(error: BaseException) -> str:
+def shown(error: BaseException) -> str:
     """The innermost error, in one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

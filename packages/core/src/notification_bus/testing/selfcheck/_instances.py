@@ -47,19 +47,12 @@ async def examine_instances(desk: Desk) -> AsyncGenerator[Footing | None]:
     """
     harness = desk.hooks.harness
     name, other = desk.channel("one"), desk.channel("two")
-    for manager in (harness.instance(name),):
-        if not (hasattr(manager, "__aenter__") and hasattr(manager, "__aexit__")):
-            if hasattr(manager, "close"):  # a coroutine or a generator that nobody will ever run
-                manager.close()
-            desk.accuse(
-                "instance",
-                f"`instance` returned a {type(manager).__name__}, which is no async context manager: "
-                "decorate it with `contextlib.asynccontextmanager`, and yield the bus",
-            )
-            yield None
-            return
+    first = harness.instance(name)
+    if not desk.expect_manager("instance", first, "the bus"):
+        yield None
+        return
     async with (
-        desk.held(harness.instance(name), "`instance`") as one,
+        desk.held(first, "`instance`") as one,
         desk.held(harness.instance(name), "`instance`, called a second time,") as two,
         desk.held(harness.instance(other), "`instance`, called for another channel,") as stranger,
     ):

@@ -1,22 +1,14 @@
 """The wire of a harness: it shows what is on the channel, and puts something there."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import count
-from typing import Final
 
 from notification_bus.notification import BusNotification
 from notification_bus.testing.harness import Observed, Wire
-from notification_bus.testing.pump import NUMBERED
 from notification_bus.testing.selfcheck._desk import Desk
 from notification_bus.testing.selfcheck._instances import Footing
 
 __all__ = ["examine_wire"]
-
-_FIRST: Final = 1_000_000
-"""Numbers that nobody else says."""
-
-_PAUSE: Final = 0.03
 
 
 async def examine_wire(desk: Desk, footing: Footing) -> bool:
@@ -28,30 +20,77 @@ async def examine_wire(desk: Desk, footing: Footing) -> bool:
     wire = desk.hooks.wire
     if wire is None:
         return False
-    ear = footing.ears[0]
+    ear, other = footing.ears
     async with desk.held(wire.observe(footing.channel), "`wire.observe`") as observed:
-        if not _expect_bodies(desk, observed):
+        if not _shows_bytes(desk, observed):
             return False
         # What the other instance hears has been on the channel.
-        if await desk.heard(footing.buses[0].publish, footing.ears[1], desk.patience / 2) is None:
+        if await desk.heard(footing.buses[0].publish, other, desk.patience / 2) is None:
             return False
-        shows_bus = await desk.until(lambda: len(observed.bodies) > 0, desk.patience / 2)
-        if not _expect_bodies(desk, observed):
+        shows_bus = await desk.until(lambda: len(observed.bodies), desk.patience / 2)
+        if not _shows_bytes(desk, observed):
             return False
         sent = list(observed.bodies)
-        marker = partial(_Injection, desk, wire, footing.channel)
-        injections = [marker(body) for body in (None, None, *sent[:2])]
-        numbers = count(_FIRST)
-        shows_injected = heard = False
-        deadline = desk.patience
-        waited = 0.0
-        while not (shows_injected and heard) and waited < deadline:
-            for injection in injections:
-                if not await injection.go(next(numbers)):
-                    return False
-            hears = partial(_arrived, injections, ear.items)
-            await desk.until(lambda: hears() and any(i.seen(observed) for i in injections), _PAUSE)
-            shows_injected = any(i.seen(observed) for i in injections)
-            heard = bool(hears())
-            waited += 1
-        return heard
+        injected: list[bytes] = []
+
+        async def inject(notification: BusNotification) -> None:
+            injected.append(notification.encode())
+            await wire.inject(footing.channel, injected[-1])
+
+        if not await desk.call("wire", "wire.inject", partial(inject, BusNotification("notifications/contract/wire"))):
+            return False
+        hears = await desk.heard(inject, ear, desk.patience / 3) is not None
+        if not hears and sent:
+            hears = await _hears_its_own(desk, wire, footing, sent[-2:])
+        shows_injected = await desk.until(
+            lambda: any(body in observed.bodies for body in injected), 0 if shows_bus and hears else desk.patience / 2
+        )
+        _judge(desk, shows_bus=shows_bus, shows_injected=shows_injected, hears=hears, mixed=footing.mixed)
+        return hears
+
+
+def _shows_bytes(desk: Desk, observed: Observed) -> bool:
+    bodies: object = getattr(observed, "bodies", None)
+    strange = None
+    if not isinstance(bodies, Sequence) or isinstance(bodies, str | bytes):
+        strange = f"a {type(observed).__name__} whose `bodies` are {bodies!r}"
+    else:
+        odd = [body for body in list(bodies) if not isinstance(body, bytes)]  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
+        if odd:
+            strange = f"bodies that are no bytes, {odd[0]!r} for instance"
+    if strange is not None:
+        desk.accuse("wire", f"`wire.observe` yielded {strange}: it must have `bodies`, a sequence of bytes")
+    return strange is None
+
+
+async def _hears_its_own(desk: Desk, wire: Wire, footing: Footing, bodies: Sequence[bytes]) -> bool:
+    """Inject what the bus itself has sent: one with a format of its own reads nothing else, which is for the checks."""
+    ear = footing.ears[0]
+    before = len(ear.numbers)
+    for body in bodies:
+        if not await desk.call("wire", "wire.inject", partial(wire.inject, footing.channel, body)):
+            return False
+    return await desk.until(lambda: len(ear.numbers) > before, desk.patience / 3)
+
+
+def _judge(desk: Desk, *, shows_bus: bool, shows_injected: bool, hears: bool, mixed: bool) -> None:
+    if not shows_bus and not shows_injected:
+        also = "" if hears else "; nor does an instance hear what `wire.inject` injects"
+        desk.accuse(
+            "wire",
+            "`wire.observe` shows nothing: neither what an instance published, and another received, nor what "
+            f"`wire.inject` injected{also}",
+        )
+    elif not shows_bus and not hears and not mixed:
+        desk.accuse(
+            "wire",
+            "`wire` is not on the channel that the instances are on: it shows nothing of what they publish, they hear "
+            "nothing of what it injects, and it sees itself. Give it the name that the bus uses on the broker, and the "
+            "same broker",
+        )
+    elif shows_bus and not shows_injected and not hears:
+        desk.accuse(
+            "wire",
+            "`wire.inject` injects nothing: no instance hears it, and `wire.observe`, which shows what instances "
+            "publish, does not show it",
+        )
