@@ -6,8 +6,8 @@ Both sides hold the same open streams in one process and one run, each served by
 nothing: `ListenHandler` with a session whose `send_notification` returns at once, and a loop over `registry.listen`.
 Without a bus behind the registry, as the SDK's has none.
 
-* *work* is what `publish` does before it gives the event loop its turn: routing, and waking the readers. Measured by
-  running the coroutine up to its first suspension, the same on both sides.
+* *work* is what `publish` does before it gives the event loop a turn, if it gives one: routing, and waking the readers.
+  Measured by running the coroutine up to its first suspension, the same on both sides.
 * *delivered* goes from `publish` until every matching stream has been handed its message and waits for the next.
 
 Medians of processor time, so that a neighbour on the machine costs nobody anything, are printed in microseconds. A
@@ -132,13 +132,15 @@ async def close(tasks: list[asyncio.Task[Any]]) -> None:
 
 
 async def work(publish: Publish, sink: Sink, matching: int) -> float:
-    """Seconds that `publish` works before its first suspension."""
+    """Seconds that `publish` works before its first suspension, or its end."""
     sink.expect(matching)
     coroutine = publish()
     start = process_time()
     try:
         coroutine.send(None)
-    finally:
+    except StopIteration:
+        took = process_time() - start
+    else:
         took = process_time() - start
     coroutine.close()
     await sink.wait()

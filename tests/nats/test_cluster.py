@@ -1,11 +1,11 @@
 """Clusters: named servers and those that they tell of are used on reconnecting: issue 3, item 1."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 
 import pytest
 
-from tests.brokers import LocalServer, Provider, free_port
+from tests.brokers import LocalServer, Provider, free_port, witness
 from tests.brokers import until as until_blocking
 from tests.nats.helpers import bus_on, listening, note, proven, until
 
@@ -118,12 +118,12 @@ async def test_frozen_server_is_left_for_another(cluster: list[LocalServer], cha
 
 
 async def test_what_is_published_anywhere_after_entering_is_heard(cluster: list[LocalServer], channel: str) -> None:
-    """The other servers of a cluster learn of an interest some time after the server that confirmed it."""
-    publisher = bus_on(url(cluster[1]), channel)
-    async with publisher:
-        await publisher.wait_ready()
-        for number in range(50):
-            bus = bus_on(url(cluster[0]), channel)
+    """The other servers of a cluster learn of an interest some time after the server that has confirmed it."""
+    async with AsyncExitStack() as stack:
+        others = [await stack.enter_async_context(witness("nats", url(server), channel)) for server in cluster[1:]]
+        for number in range(100):
+            bus = bus_on(url(cluster[0]), f"{channel}.{number}")
             async with bus, listening(bus) as ear:
-                await publisher.publish(note(number))
-                await ear.wait_for(note(number), limit=3)
+                for place, other in enumerate(others):
+                    await other._client.publish(bus.subject, note(place).encode())
+                await ear.wait_for(note(0), note(1), limit=3)

@@ -104,7 +104,7 @@ async def test_a_bus_on_a_frozen_server_closes_and_its_sessions_end_with_the_tha
         await gone(server, channel)
 
 
-# asyncpg before 0.32 fails by itself, into the event loop, where the answer to its request for TLS meets a cancellation.
+# asyncpg before 0.32 fails by itself, into the event loop, where the answer about TLS meets a cancellation.
 WAYS = ["?sslmode=disable", *([""] if metadata.version("asyncpg") >= "0.32" else [])]
 
 

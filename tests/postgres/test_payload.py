@@ -2,7 +2,7 @@
 
 import json
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notification_bus_postgres._payload import MAX_PAYLOAD, SUFFIX_LIMIT, escaped, suffix, transactions
@@ -19,6 +19,7 @@ def test_no_suffix_is_longer_than_what_is_kept_free_for_it() -> None:
     assert len(suffix(10**30)) == SUFFIX_LIMIT
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["a", "a ", "a\t", "b", "a  ", "é", "é\n"])))
 def test_no_two_payloads_of_a_transaction_are_equal_and_nothing_else_changes(payloads: list[str]) -> None:
     """P05: PostgreSQL delivers one of several equal ones of a transaction."""
@@ -32,6 +33,7 @@ def test_no_two_payloads_of_a_transaction_are_equal_and_nothing_else_changes(pay
     )
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 3), max_size=12))
 def test_equal_payloads_that_cannot_grow_go_into_transactions_of_their_own(shortages: list[int]) -> None:
     """P05 at the edge of P04: one at the limit has no room for white space."""
@@ -49,6 +51,7 @@ def test_payloads_that_differ_are_handed_on_as_they_are() -> None:
     assert list(transactions(["a", "a"])) == [["a", "a "]]
 
 
+@settings(deadline=None)
 @given(st.recursive(st.text(), lambda values: st.dictionaries(st.text(), values), max_leaves=5))
 def test_escaping_keeps_the_value_and_leaves_ascii(value: object) -> None:
     text = json.dumps(value, ensure_ascii=False)

@@ -1,5 +1,6 @@
 """The simulated broker does what its faults say: a kit on a broker that lies would prove nothing."""
 
+import socket
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from threading import Thread
@@ -257,6 +258,20 @@ async def test_a_client_whose_loop_has_ended_is_forgotten(broker: SimulatedBroke
     assert broker.connections == 0
 
 
+async def test_a_link_can_be_cut_when_the_loop_of_its_client_has_ended(broker: SimulatedBroker) -> None:
+    async with broker.link() as link:
+
+        async def leave_it_open() -> None:
+            await broker.connect(link)
+
+        thread = Thread(target=lambda: anyio.run(leave_it_open))
+        thread.start()
+        await anyio.to_thread.run_sync(thread.join)
+        assert (broker.connections, link.connections) == (1, 1)
+        await link.cut()
+        assert (broker.connections, link.connections) == (0, 0)
+
+
 async def test_clients_of_two_loops_hear_each_other(broker: SimulatedBroker) -> None:
     async def answer() -> None:
         connection = await broker.connect()
@@ -297,6 +312,16 @@ async def test_joined_brokers_are_one(broker: SimulatedBroker) -> None:
         await third.inject("c", b"2")
         await broker.inject("c", b"3")
         await comes_true(lambda: all({b"2", b"3"} <= set(received.bodies) for received in (one, two, three)))
+
+
+async def test_a_body_that_a_dying_process_did_not_finish_is_not_published(broker: SimulatedBroker) -> None:
+    with socket.create_connection(("127.0.0.1", listen(broker))) as peer:
+        async with broker.observe("c") as observed:
+            await anyio.to_thread.run_sync(peer.sendall, b"\x00\x01\x00\x00\x00\x02c12" + b"\x00\x01\x00\x00\x00\x02c1")
+            peer.shutdown(socket.SHUT_WR)
+            # The broker ends its side when it has read everything there is.
+            assert await anyio.to_thread.run_sync(peer.recv, 1) == b""
+            assert observed.bodies == [b"12"]
 
 
 Fault = Callable[[SimulatedLink], Coroutine[None, None, None]]

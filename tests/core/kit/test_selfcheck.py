@@ -87,8 +87,7 @@ def test_a_deaf_bus_is_no_lie() -> None:
 
     @asynccontextmanager
     async def instance(channel: str, link: Any = None) -> AsyncGenerator[NotificationBus]:
-        options = {"buffer": 16, "max_body": 65_536}
-        async with MemoryBus(channel, **options) as speaking, MemoryBus(f"{channel}-elsewhere") as hearing:  # type: ignore[arg-type]
+        async with MemoryBus(channel) as speaking, MemoryBus(f"{channel}-elsewhere") as hearing:
             speaking.subscribe = hearing.subscribe  # type: ignore[method-assign]
             yield speaking
 
@@ -141,9 +140,9 @@ def test_a_member_of_the_wrong_kind_is_named(members: dict[str, Any], member: st
         ({"backends": ("curio",)}, "backends=('curio',) is impossible: name one or both of asyncio and trio"),
         ({"backends": "asyncio"}, "backends='asyncio' is impossible"),
         ({"drop_logger": None}, "drop_logger=None is impossible"),
-        ({"buffer": 17}, "the capabilities declare buffer=17 for a bus with buffer=16"),
-        ({"outbox": 1000}, "the capabilities declare outbox=1000 for a bus with outbox=32"),
-        ({"max_body": 100}, "the capabilities declare max_body=100 for a bus with max_body=8192"),
+        ({"buffer": 17}, "buffer=17 is impossible for the bus that `instance` builds, which has buffer=16"),
+        ({"outbox": 1000}, "outbox=1000 is impossible for the bus"),
+        ({"max_body": 10_000}, "max_body=10000 is impossible for the bus that `instance` builds, which has max_body=8192"),
     ],
 )
 def test_a_capability_that_cannot_be_is_named_with_its_value(claims: dict[str, Any], says: str) -> None:

@@ -149,6 +149,33 @@ class TestReadiness:
             bus.refuse = None
             await eventually(lambda: bool(opened))
 
+    async def test_a_bus_that_breaks_the_moment_it_is_ready_keeps_a_stream_waiting(self) -> None:
+        class Fickle(ScriptedBus):
+            """Breaks its first subscription before anybody who waits for it has had a turn."""
+
+            @asynccontextmanager
+            async def _subscription(self) -> AsyncGenerator[AsyncIterator[BusNotification]]:
+                async def broken() -> AsyncGenerator[BusNotification]:
+                    raise OSError("broken at once")
+                    yield GAP  # makes it a generator
+
+                async with super()._subscription() as notifications:
+                    yield broken() if self.attempts == 1 else notifications
+
+        bus = Fickle()
+        async with SubscriptionRegistry(bus, gap_spread=0) as registry, anyio.create_task_group() as tasks:
+            opened: list[str] = []
+
+            async def client() -> None:
+                async with registry.listen(1, tools()) as stream:
+                    opened.append((await read(stream)).method)
+
+            tasks.start_soon(client)
+            await eventually(lambda: registry.stats().arriving == 1)
+            bus.open.set()
+            await eventually(lambda: bool(opened))
+            assert bus.attempts == 2
+
     async def test_those_who_arrive_take_a_place(self) -> None:
         bus = ScriptedBus()
         async with SubscriptionRegistry(bus, max_streams=1) as registry, anyio.create_task_group() as tasks:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from notification_bus.errors import BusClosedError
+from notification_bus.errors import BusClosedError, NotificationTooLargeError
 from notification_bus.notification import GAP, BusNotification
 from notification_bus.subscriptions import (
     Capabilities,
@@ -243,6 +243,27 @@ class TestDelivery:
             assert await now(stream) == [ACKNOWLEDGED]
         assert registry.stats().malformed == 1
         assert "without a URI" in caplog.text
+
+    async def test_what_the_caller_can_mend_is_raised_without_a_bus_too(self, registry: SubscriptionRegistry) -> None:
+        with pytest.raises(NotificationTooLargeError):
+            await registry.publish(BusNotification(TOOLS, {"x": "x" * registry.max_body}))
+        with pytest.raises(TypeError, match="takes a BusNotification, not dict"):
+            await registry.publish({"method": TOOLS})  # type: ignore[arg-type]
+
+    async def test_a_burst_gives_the_readers_their_turns(self, registry: SubscriptionRegistry) -> None:
+        found = 0
+        async with registry.listen(1, tools()) as stream, anyio.create_task_group() as tasks:
+
+            async def follow() -> None:
+                nonlocal found
+                async for _ in stream:
+                    found += 1
+
+            tasks.start_soon(follow)
+            for _ in range(1000):
+                await registry.publish(BusNotification.tools_list_changed())
+            assert found >= 10
+            tasks.cancel_scope.cancel()
 
     async def test_without_a_bus_a_gap_is_told_at_once(self, registry: SubscriptionRegistry) -> None:
         async with registry.listen(1, EVERYTHING) as stream, registry.listen(2, tools()) as other:

@@ -257,6 +257,9 @@ class GivenClientConnection(NatsConnection):
             self._check()
 
     async def _write(self, bodies: Sequence[bytes]) -> None:
+        # A client that is not connected keeps what it is given, and sends it when it is late.
+        self._look()
+        self._check()
         for body in bodies:
             if self._given.pending_data_size > _PENDING:
                 await self._written()

@@ -144,7 +144,7 @@ class PostgresBus(BrokerBus):
 
 def _check_executes(connection: object) -> None:
     kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
-    if kind.startswith("asyncpg.pool.Pool") and not isinstance(connection, asyncpg.Connection):
+    if isinstance(connection, asyncpg.Pool):
         raise TypeError("a pool publishes outside of your transaction: give the connection that has it open")
     if kind.startswith(_OTHERS) or not isinstance(connection, Executes):
         raise TypeError(

@@ -24,7 +24,10 @@ SELECT count(pg_notify($1, body)), set_config('lock_timeout', $3, true) FROM unn
 """
 
 _HELD: Final = 32 * 1024 * 1024
-"""Characters that wait for the reader; one that is further behind will not catch up."""
+"""Bytes, about, that wait for the reader; one that is further behind will not catch up."""
+
+_EACH: Final = 64
+"""Bytes, about, that a payload takes beyond its characters."""
 
 
 class PostgresConnection(BrokerConnection):
@@ -150,13 +153,15 @@ class PostgresConnection(BrokerConnection):
             self._arrived.clear()
         elif isinstance(payload, str):
             self._arrived.append(payload)
-            self._held += len(payload)
+            self._held += len(payload) + _EACH
             self._news.set()
 
     def _ended(self, connection: object) -> None:
         half = "listening" if connection is self._listening else "publishing"
         self._fail(
-            ConnectionError(f"the {half} session was ended: by a restart, a failover, an administrator, a limit")
+            ConnectionError(
+                f"the {half} session was ended by the server or on the way: a restart, a failover, an administrator"
+            )
         )
 
     def _fail(self, failure: Exception) -> None:

@@ -93,7 +93,7 @@ class CountedBus(ABC):
         )
 
     def _come_home(self) -> None:
-        """Drop a life that a fork or the end of its loop has cut off, and refuse to touch one that goes on elsewhere."""
+        """Drop a life that a fork or the end of its loop cut off, and refuse to touch one that goes on elsewhere."""
         home = self._home if self._stopping is None else self._stopping[1]
         if home is None or (home[1] == os.getpid() and home[0] is current_loop()):
             return

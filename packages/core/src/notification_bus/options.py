@@ -109,7 +109,7 @@ def _split(url: str) -> SplitResult:
         parts = urlsplit(url)
     except ValueError:
         parts = None
-    # A password with a slash, a question mark or a number sign in it cuts the URL there: what is left looks like a port,
+    # A password with a slash, a question mark or a number sign cuts the URL there: what is left looks like a port,
     # or the path has the @ in it. And a channel with a number sign would lose its end without a word, and meet others.
     if (
         parts is None

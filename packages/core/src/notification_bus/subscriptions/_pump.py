@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import anyio
 
 from notification_bus._backend import BackgroundTask
+from notification_bus._backoff import Backoff
 from notification_bus.bus import NotificationBus
 from notification_bus.errors import BusNotReadyError
 from notification_bus.notification import BusNotification
@@ -20,9 +21,8 @@ _logger = logging.getLogger("notification_bus.subscriptions")
 _TURN: Final = 64
 """Notifications taken from a bus that never waits before the event loop gets a turn."""
 
-_FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
-"""Seconds before a broken subscription is made anew: the first time, and at most."""
+"""Seconds before a broken subscription is made anew, at most; a subscription that lasted longer was a healthy one."""
 
 
 class Pump:
@@ -120,19 +120,18 @@ class Pump:
                 _logger.warning("closing the bus failed", exc_info=True)
 
     async def _subscribe_again_and_again(self) -> None:
-        was_ready = False
-        failures = 0
+        backoff = Backoff(_LONGEST_PAUSE, self._random)
+        was_ready = warned = False
         while True:
             since = anyio.current_time()
             try:
                 async with self._bus.subscribe() as notifications:
-                    if failures:
+                    if warned:
                         _logger.info("subscribed to the bus again")
                     if was_ready:
                         # What was published since the subscription broke has reached nobody here.
                         self._gap()
                     was_ready = True
-                    self._trouble = None
                     since = anyio.current_time()
                     self._ready.set()
                     await self._read(notifications)
@@ -141,16 +140,17 @@ class Pump:
                 trouble = exc
             if self._ready.is_set():
                 self._ready = anyio.Event()
-            if anyio.current_time() - since > _LONGEST_PAUSE and self._trouble is None:
-                failures = 0
+                if anyio.current_time() - since > _LONGEST_PAUSE:
+                    # One that breaks as soon as it is made must not be made in a tight loop, nor warned of each time.
+                    backoff.reset()
+                    warned = False
             self._trouble = trouble
-            if failures == 0:
+            if not warned:
+                warned = True
                 _logger.warning(
                     "the subscription to the bus broke and is made anew: %s: %s", type(trouble).__name__, trouble
                 )
-            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures, 10))
-            failures += 1
-            await anyio.sleep(pause * (0.5 + self._random() / 2))
+            await anyio.sleep(backoff.next())
 
     async def _read(self, notifications: AsyncIterator[BusNotification]) -> None:
         streak = 0

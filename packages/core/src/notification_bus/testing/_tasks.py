@@ -5,7 +5,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import Any
 
 import anyio
@@ -104,15 +104,18 @@ class LoopThread(threading.Thread):
         # A daemon: a loop that cannot be ended must not keep the interpreter from ending.
         super().__init__(name="contract kit", daemon=True)
         self._main = main
+        # Otherwise empty, as in any new thread of an application. Where filters of warnings are part of the context, as
+        # in free-threaded builds, those of the runner must hold in there.
+        self._context = copy_context() if getattr(sys.flags, "context_aware_warnings", False) else Context()
         self._scope: anyio.CancelScope | None = None
         self._loop: object = None
         self.error: BaseException | None = None
         self.over = False
 
     def run(self) -> None:
-        """Run in the empty context that a new thread of an application has."""
+        """Run the loop."""
         try:
-            Context().run(self._main)
+            self._context.run(self._main)
         except BaseException as exc:
             self.error = exc
         finally:

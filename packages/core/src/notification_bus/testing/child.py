@@ -2,21 +2,18 @@
 
     python -m notification_bus.testing.child SPEC CHANNEL MODE
 
-SPEC is a URL for `open_bus`, or `package.module:name` of a harness, a harness class or a function that returns a
-harness. It speaks lines, on stdin and stdout, and ends when its stdin does, so that it never outlives who started it:
+SPEC is a URL for `open_bus`, or `package.module:name` of a harness or of what makes one (`load_harness`). It speaks lines, on stdin and stdout, and ends when its stdin does, so that it never outlives who started it:
 
 * it writes `ready` once its subscription is entered, and `received <body>` for every notification that it receives;
 * MODE `talk`: it publishes the body of every line `publish <body>` that it reads, and then writes `published`;
 * MODE `flood`: it publishes numbered notifications, each with a pad whose length is in it, until it is ended.
 """
 
-import importlib
-import inspect
 import queue
 import sys
 import threading
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, TypeAlias, cast
+from typing import Final, cast
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -24,11 +21,10 @@ from anyio.lowlevel import checkpoint
 from notification_bus.bus import NotificationBus
 from notification_bus.notification import BusNotification
 from notification_bus.testing._process import FLOOD
-from notification_bus.testing.harness import Harness
+from notification_bus.testing.specs import load_harness
 
 __all__ = ["main"]
 
-_Harness: TypeAlias = Harness
 _SIZES: Final = (0, 10, 300, 3000)
 _POLL: Final = 0.005
 
@@ -42,12 +38,7 @@ def open_instance(spec: str, channel: str) -> tuple[AbstractAsyncContextManager[
 
         bus = open_bus(f"{spec}{'&' if '?' in spec else '?'}channel={quote(channel, safe='')}")
         return cast("AbstractAsyncContextManager[NotificationBus]", bus), "asyncio"
-    module, _, name = spec.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    # A function or class that makes a harness, unless it is one already.
-    harness = cast("_Harness", found() if inspect.isclass(found) or not hasattr(found, "instance") else found)
+    harness = load_harness(spec)
     return harness.instance(channel), next(iter(harness.capabilities.backends))
 
 

@@ -22,6 +22,7 @@ from notification_bus.testing.manifest import MANIFEST
 from notification_bus.testing.outcome import KnownFailure, Result
 from notification_bus.testing.report import describe
 from notification_bus.testing.runner import run_check
+from notification_bus.testing.selfcheck import Examination, examine_harness
 from notification_bus.testing.timing import Timing
 
 __all__ = ["BusContract"]
@@ -34,7 +35,8 @@ class BusContract:
 
     There is a test for each check and async library, named like `test_contract[deliver.fan_out-asyncio]`. A check that
     the bus does not declare is skipped with the reason, and so is one that the harness cannot have run, which `strict`
-    makes an error; a known failure is reported as one that was expected. Nothing of this can be overridden.
+    makes an error; a known failure is reported as one that was expected. Nothing of this can be overridden. Before the
+    first, the harness itself is looked at (`notification_bus.testing.selfcheck`); one that lies fails every test.
     """
 
     strict: ClassVar[bool] = False
@@ -76,6 +78,7 @@ class BusContract:
         """One check."""
         cls = type(self)
         summary = _summary(request.config)
+        summary.expect_honest(request, harness, contract_backend)
         summary.begin(cls, harness)
         result = run_check(
             contract_check,
@@ -93,9 +96,10 @@ class BusContract:
         if result.outcome != "passed":
             pytest.skip(f"{result.outcome.replace('_', ' ')}: {result.reason}")
 
-    def test_declarations(self, harness: Harness) -> None:
-        """What the class declares fits the kit and the harness: nothing is left out for want of a word."""
+    def test_declarations(self, harness: Harness, request: pytest.FixtureRequest) -> None:
+        """What the class declares fits the kit and the harness, which does what it says."""
         cls = type(self)
+        _summary(request.config).expect_honest(request, harness, next(iter(cls.backends), "asyncio"))
         known = {check.id for check in MANIFEST}
         stale = [failure.id for failure in cls.known_failures if failure.id not in known]
         if stale:
@@ -123,6 +127,17 @@ class _Summary:
     def __init__(self) -> None:
         self._headers: dict[str, list[str]] = {}
         self._outcomes: dict[str, Counter[str]] = {}
+        self._examined: dict[object, Examination] = {}
+
+    def expect_honest(self, request: pytest.FixtureRequest, harness: Harness, backend: str) -> None:
+        """Fail where the harness cannot be believed: looked at once a class, and once for each of its parameters."""
+        places: dict[str, int] = getattr(getattr(request.node, "callspec", None), "indices", {})
+        parameters = sorted(place for place in places.items() if not place[0].startswith("contract_"))
+        key = (request.cls, type(harness), tuple(parameters))
+        if key not in self._examined:
+            self._examined[key] = examine_harness(harness, backend=backend)
+        if self._examined[key].faults:
+            pytest.fail(f"the check was not run:\n{self._examined[key]}", pytrace=False)
 
     def begin(self, cls: type[BusContract], harness: Harness) -> None:
         name = f"{cls.__module__}.{cls.__qualname__}"

@@ -1,6 +1,6 @@
 """Harnesses that are made already: for `MemoryBus`, and for any bus that is built from a URL."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -10,6 +10,7 @@ from notification_bus.lifecycle import OpenableBus
 from notification_bus.memory import MemoryBus
 from notification_bus.testing._proxy import FaultProxy
 from notification_bus.testing.harness import Capabilities, Link, Wire
+from notification_bus.testing.wires import find_wire
 from notification_bus.url import open_bus
 
 __all__ = ["BrokerHarness", "MemoryHarness", "ProxyLink", "url_harness"]
@@ -133,7 +134,7 @@ def url_harness(
     Args:
         url: A bus URL, without a channel.
         capabilities: What the bus says of itself; by default what every `BrokerBus` does.
-        wire: The channel beside the bus.
+        wire: The channel beside the bus; by default the wire that the bus's distribution offers (`find_wire`).
         proxied: Whether the broker can be reached through a TCP proxy.
         broker: Name and version of the broker, for the report's header.
         backends: The async libraries that the bus runs on.
@@ -150,20 +151,26 @@ def url_harness(
             proxied=False,
             child=None,
         )
+    small = _with_query(url, query)
     return BrokerHarness(
-        urlunsplit(parts._replace(query=urlencode(query))),
+        small,
         capabilities=capabilities or small_capabilities(query, backends=backends, max_body=max_body),
-        wire=wire,
+        wire=wire or find_wire(small),
         proxied=proxied,
         broker=broker,
     )
+
+
+def _with_query(url: str, query: Mapping[str, str]) -> str:
+    # Not `urlunsplit`, which takes the two slashes from a URL without a host, such as a Unix socket's.
+    return f"{url.partition('?')[0]}?{urlencode(query)}"
 
 
 SMALL: Final = {
     "buffer": 32,
     "outbox": 64,
     "probe_interval": 0.5,
-    "probe_timeout": 1.0,
+    "probe_timeout": 1.5,
     "ready_timeout": 5.0,
     "close_timeout": 1.0,
     "backoff_cap": 0.2,
@@ -196,6 +203,4 @@ def replace_address(url: str, host: str, port: int) -> str:
 
 
 def _open(url: str, channel: str) -> OpenableBus:
-    parts = urlsplit(url)
-    query = urlencode([*parse_qsl(parts.query, keep_blank_values=True), ("channel", channel)])
-    return open_bus(urlunsplit(parts._replace(query=query)))
+    return open_bus(f"{url}{'&' if '?' in url else '?'}{urlencode({'channel': channel})}")

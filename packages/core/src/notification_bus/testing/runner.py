@@ -150,11 +150,13 @@ def run_stress(
     timing: Timing = _DEFAULT,
     scale: int = 1,
     known_failures: Sequence[KnownFailure] = (),
+    on_run: Callable[[str], None] | None = None,
 ) -> list[Result]:
     """Run the whole suite several times at once, each run of a check on a channel of its own, in one event loop.
 
     Every copy begins at another place of the suite, so that unlike checks meet. Budgets of time grow with the number of
     copies. What cannot be told apart (a task, a thread or a log record too many) is reported under the id `stress`.
+    See `run_check`, and `on_run` is called, in another thread, with the id of each check whose run has ended.
     """
     hooks = Hooks(harness)
     results: list[Result] = []
@@ -169,7 +171,7 @@ def run_stress(
     for copy in range(copies):
         start = copy * len(runnable) // copies
         sequences.append([_Run(check) for check in runnable[start:] + runnable[:start]])
-    execution = _execute(sequences, _set_up(hooks, backend, timing, scale, copies))
+    execution = _execute(sequences, _set_up(hooks, backend, timing, scale, copies), on_run)
     troubles, execution.watch.troubles = execution.watch.troubles, []
     results += [
         _consider_known(_judge(run, execution, backend), known_failures) for sequence in sequences for run in sequence
@@ -203,7 +205,9 @@ def _without_running(check: Check, hooks: Hooks, backend: str) -> Result | None:
     return None
 
 
-def _execute(sequences: list[list[_Run]], setup: Setup) -> _Execution:
+def _execute(
+    sequences: list[list[_Run]], setup: Setup, on_run: Callable[[str], None] | None = None
+) -> _Execution:
     """Run the sequences in one event loop, in a thread: what blocks or resists its cancellation is left behind."""
     execution = _Execution(sequences, setup.watch)
     watch, timing = setup.watch, setup.timing
@@ -211,6 +215,8 @@ def _execute(sequences: list[list[_Run]], setup: Setup) -> _Execution:
     async def run_in_turn(runs: list[_Run]) -> None:
         for run in runs:
             await _run_one(run, setup)
+            if on_run is not None:
+                on_run(run.check.id)
 
     async def main() -> None:
         watch.enter_loop()
@@ -223,7 +229,12 @@ def _execute(sequences: list[list[_Run]], setup: Setup) -> _Execution:
     with watch.around():
         thread = LoopThread(lambda: start_loop(main, setup.backend))
         thread.start()
-        thread.join(limit)
+        try:
+            thread.join(limit)
+        except BaseException:
+            # Ctrl-C: whatever the check has started, processes for instance, is to end with it.
+            thread.cancel(_GRACE)
+            raise
         if thread.is_alive():
             execution.broken.append(
                 f"it could not be ended, {_GRACE:g} s after its deadline of {timing.deadline:g} s; "

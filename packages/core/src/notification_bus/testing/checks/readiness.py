@@ -10,8 +10,8 @@ __all__ = ["ready_cancelled_enter_leaves_nothing", "ready_first_publish_after_en
 
 _ROUNDS: Final = 4
 
-_DELAY: Final = 0.03
-"""Seconds each way: much longer than a broker takes, and short enough for the many round trips of a connection."""
+_DELAY: Final = 0.015
+"""Seconds each way: much longer than a broker takes, and short for the dozen round trips that a connection can need."""
 
 
 async def ready_first_publish_after_enter(kit: Context) -> None:

@@ -46,7 +46,7 @@ class CloseWaitsForTheBroker(ReferenceBus):
     """Waits, when it is closed, until what is queued has been sent."""
 
     async def _stop(self) -> None:
-        with anyio.move_on_after(6):
+        with anyio.move_on_after(3):
             while self.outbox:
                 await self.changed.wait()
         await super()._stop()

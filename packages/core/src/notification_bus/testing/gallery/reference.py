@@ -239,6 +239,7 @@ class ReferenceBus(CountedBus):
         if params.get("instance") == self.instance and isinstance(number, int) and number in self._marks:
             self._proven = self._marks.pop(number)
             self.attempt = 0
+            self.outage = None
             self.ring()
 
     # -- the connection
@@ -258,10 +259,10 @@ class ReferenceBus(CountedBus):
         self.attempt += 1
         if self.attempt == 1:
             return 0.0
-        return uniform(0.5, 1.0) * min(self.options.backoff_cap, 0.01 * 2.0**self.attempt)
+        return uniform(0.5, 1.0) * min(self.options.backoff_cap, 0.01 * 2.0 ** min(self.attempt, 10))
 
     def on_outage(self, exc: Exception) -> None:
-        """Warn once an outage, not once an attempt."""
+        """Warn once an outage, not once an attempt. An outage is over when a probe has come back."""
         if self.outage is None:
             _logger.warning("no connection to the broker; trying until there is one: %s", _cause(exc))
         self.outage = _cause(exc)
@@ -291,7 +292,6 @@ class ReferenceBus(CountedBus):
 
     def on_connected(self, connection: SimulatedConnection) -> None:
         """The gap comes before anything that the new connection brings."""
-        self.outage = None
         self.connection = connection
         self.gap_after_outage()
         self.ring()
@@ -333,7 +333,7 @@ class ReferenceBus(CountedBus):
             await self.changed.wait()
 
     def _forget(self) -> None:
-        self._supervisor = None
+        self._supervisor = self.connection = None
         self.outbox.clear()
         for stream in tuple(self.streams):
             self.close_stream(stream)

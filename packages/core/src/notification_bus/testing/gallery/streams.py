@@ -244,11 +244,9 @@ class _AsksToLeave(Stream):
         await super().leave()
         with anyio.move_on_after(5, shield=True):
             while self.bus.connection is not None:
-                try:
+                with suppress(ConnectionError):
                     await self.bus.connection.ping()
-                except ConnectionError:
-                    continue
-                return
+                    return
 
 
 @broken(

@@ -97,7 +97,7 @@ class Desk:
         """Note that the harness cannot be believed."""
         self.faults.append(HarnessFault(member, text))
 
-    def expect_manager(self, member: Member, manager: object, yields: str) -> bool:
+    def expect_manager(self, member: Member, manager: object, yields: str, *, method: str | None = None) -> bool:
         """Look whether a method of the harness returned what can be entered."""
         is_one = hasattr(manager, "__aenter__") and hasattr(manager, "__aexit__")
         if not is_one:
@@ -106,7 +106,7 @@ class Desk:
                 close()
             self.accuse(
                 member,
-                f"`{member}` returned a {type(manager).__name__}, which is no async context manager: decorate it with "
+                f"`{method or member}` returned a {type(manager).__name__}, which is no async context manager: decorate it with "
                 f"`contextlib.asynccontextmanager`, and yield {yields}",
             )
         return is_one

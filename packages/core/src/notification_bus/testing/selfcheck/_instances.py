@@ -91,25 +91,20 @@ def _expect_bus(desk: Desk, bus: object, member: str) -> bool:
 
 
 def _compare(desk: Desk, bus: NotificationBus) -> None:
-    """Hold what the harness says of the bus against what the bus says of itself, where it says anything."""
+    """Look whether the bus can hold and carry what is claimed for it, where it says what it can."""
     capabilities = desk.hooks.capabilities
     options: object = getattr(bus, "options", None)
-    differing: list[str] = []
-
-    def compare(name: str, actual: object) -> None:
-        declared = getattr(capabilities, name)
-        if declared is not None and declared != actual:
-            differing.append(f"{name}={declared!r} for a bus with {name}={actual!r}")
-
+    says: dict[str, object] = {"max_body": getattr(bus, "max_body", None)}
     if isinstance(options, BusOptions):
-        compare("buffer", options.buffer)
-        if capabilities.has_broker:
-            compare("outbox", options.outbox)
-    limit: object = getattr(bus, "max_body", None)
-    if isinstance(limit, int):
-        compare("max_body", limit)
-    if differing:
-        desk.accuse("capabilities", f"the capabilities declare {', '.join(differing)}")
+        says |= {"buffer": options.buffer, "outbox": options.outbox}
+    for name, actual in says.items():
+        claimed: int | None = getattr(capabilities, name)
+        if claimed is not None and isinstance(actual, int) and claimed > actual:
+            desk.accuse(
+                "capabilities",
+                f"the capability {name}={claimed} is impossible for the bus that `instance` builds, which has "
+                f"{name}={actual}",
+            )
 
 
 async def _apart(

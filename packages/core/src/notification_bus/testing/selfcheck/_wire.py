@@ -5,48 +5,56 @@ from functools import partial
 
 from notification_bus.notification import BusNotification
 from notification_bus.testing.harness import Observed, Wire
-from notification_bus.testing.selfcheck._desk import Desk
+from notification_bus.testing.selfcheck._desk import Desk, ObstacleError
 from notification_bus.testing.selfcheck._instances import Footing
 
 __all__ = ["examine_wire"]
 
 
 async def examine_wire(desk: Desk, footing: Footing) -> bool:
-    """Look whether the wire shows what a bus sends, and injects what a bus hears; whether it does the latter.
-
-    Raises:
-        ObstacleError: It cannot be watched.
-    """
+    """Look whether the wire shows what a bus sends, and injects what a bus hears; whether it does the latter."""
     wire = desk.hooks.wire
     if wire is None:
         return False
+    manager = wire.observe(footing.channel)
+    if not desk.expect_manager("wire", manager, "what is observed", method="wire.observe"):
+        return False
+    try:
+        async with desk.held(manager, "`wire.observe`") as observed:
+            return await _examine(desk, footing, wire, observed)
+    except ObstacleError as exc:
+        desk.accuse("wire", str(exc))
+        return False
+
+
+async def _examine(desk: Desk, footing: Footing, wire: Wire, observed: Observed) -> bool:
     ear, other = footing.ears
-    async with desk.held(wire.observe(footing.channel), "`wire.observe`") as observed:
-        if not _shows_bytes(desk, observed):
-            return False
-        # What the other instance hears has been on the channel.
-        if await desk.heard(footing.buses[0].publish, other, desk.patience / 2) is None:
-            return False
-        shows_bus = await desk.until(lambda: len(observed.bodies), desk.patience / 2)
-        if not _shows_bytes(desk, observed):
-            return False
-        sent = list(observed.bodies)
-        injected: list[bytes] = []
+    # What the other instance hears has been on the channel.
+    if (
+        not _shows_bytes(desk, observed)
+        or await desk.heard(footing.buses[0].publish, other, desk.patience / 2) is None
+    ):
+        return False
+    shows_bus = await desk.until(lambda: len(observed.bodies), desk.patience / 2)
+    if not _shows_bytes(desk, observed):
+        return False
+    sent = list(observed.bodies)
+    injected: list[bytes] = []
 
-        async def inject(notification: BusNotification) -> None:
-            injected.append(notification.encode())
-            await wire.inject(footing.channel, injected[-1])
+    async def inject(notification: BusNotification) -> None:
+        injected.append(notification.encode())
+        await wire.inject(footing.channel, injected[-1])
 
-        if not await desk.call("wire", "wire.inject", partial(inject, BusNotification("notifications/contract/wire"))):
-            return False
-        hears = await desk.heard(inject, ear, desk.patience / 3) is not None
-        if not hears and sent:
-            hears = await _hears_its_own(desk, wire, footing, sent[-2:])
-        shows_injected = await desk.until(
-            lambda: any(body in observed.bodies for body in injected), 0 if shows_bus and hears else desk.patience / 2
-        )
-        _judge(desk, shows_bus=shows_bus, shows_injected=shows_injected, hears=hears, mixed=footing.mixed)
-        return hears
+    if not await desk.call("wire", "wire.inject", partial(inject, BusNotification("notifications/contract/wire"))):
+        return False
+    hears = await desk.heard(inject, ear, desk.patience / 3) is not None
+    if not hears and sent:
+        hears = await _hears_its_own(desk, wire, footing, sent[-2:])
+    shows_injected = await desk.until(
+        lambda: any(body in observed.bodies for body in injected), 0 if shows_bus and hears else desk.patience / 2
+    )
+    _judge(desk, shows_bus=shows_bus, shows_injected=shows_injected, hears=hears, mixed=footing.mixed)
+    return hears
 
 
 def _shows_bytes(desk: Desk, observed: Observed) -> bool:

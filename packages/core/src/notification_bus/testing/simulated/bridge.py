@@ -3,6 +3,7 @@
 Threads and plain sockets: a bridge serves clients of several event loops, and outlives each of them.
 """
 
+import queue
 import socket
 import struct
 import threading
@@ -17,9 +18,6 @@ __all__ = ["join", "listen"]
 _HEAD: Final = struct.Struct("!HI")
 """Length of the channel's name, length of the body; both follow."""
 
-_PATIENCE: Final = 5.0
-"""Seconds for which the other process may take nothing before it counts as gone."""
-
 
 class _Bridge:
     """One end of a connection between two processes. What arrives whole is published here, half a body never."""
@@ -27,22 +25,25 @@ class _Bridge:
     def __init__(self, broker: SimulatedBroker, connection: socket.socket) -> None:
         self._broker: Final = weakref.ref(broker)
         self._socket: Final = connection
-        self._lock: Final = threading.Lock()
+        self._outgoing: Final[queue.SimpleQueue[bytes | None]] = queue.SimpleQueue()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_PATIENCE), 0))
         broker.add_relay(self)
-        threading.Thread(target=self._read, name="a bridge between simulated brokers", daemon=True).start()
+        for half in (self._read, self._write):
+            threading.Thread(target=half, name="a bridge between simulated brokers", daemon=True).start()
 
     def relay(self, channel: str, body: bytes) -> None:
         name = channel.encode()
-        with self._lock:
-            try:
-                self._socket.sendall(_HEAD.pack(len(name), len(body)) + name + body)
-            except OSError:
-                self.close()
+        # Queued, since this runs in an event loop, and the other process may not be reading.
+        self._outgoing.put(_HEAD.pack(len(name), len(body)) + name + body)
 
     def close(self) -> None:
         """End it, from any thread."""
+        self._outgoing.put(None)
+
+    def _write(self) -> None:
+        with suppress(OSError):
+            while (frame := self._outgoing.get()) is not None:
+                self._socket.sendall(frame)
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -53,6 +54,8 @@ class _Bridge:
                 if broker is None:
                     break
                 broker.publish(*frame, came_by=self)
+                del broker  # whoever waits for the next one must not keep it alive
+        self.close()
         broker = self._broker()
         if broker is not None:
             broker.remove_relay(self)
@@ -86,8 +89,9 @@ def listen(broker: SimulatedBroker) -> int:
                 del broker, bridge
 
     def stop() -> None:
+        # Only a connection wakes an `accept` on every system.
         with suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)
+            socket.create_connection(("127.0.0.1", port)).close()
 
     threading.Thread(target=accept, name="waits for other simulated brokers", daemon=True).start()
     weakref.finalize(broker, stop)

@@ -30,7 +30,6 @@ class SimulatedBus(BrokerBus):
     ) -> None:
         super().__init__("simulated://", channel=channel, **options)
         self.max_body = max_body
-        self._limit = max_body
         self._link = link
 
     async def connect(self) -> BrokerConnection:
@@ -41,7 +40,7 @@ class SimulatedBus(BrokerBus):
         except BaseException:
             await connection.aclose()
             raise
-        return _Attachment(connection, self.channel, self._limit)
+        return _Attachment(connection, self.channel, self.max_body)
 
 
 class _Attachment(BrokerConnection):
