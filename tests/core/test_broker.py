@@ -495,6 +495,15 @@ async def test_frames_are_written_only_when_asked_for_and_read_always() -> None:
         assert not any(body.startswith(b"[") for body in bus.connections[0].sent)
 
 
+async def test_a_burst_from_the_broker_does_not_overflow_a_reader_that_reads() -> None:
+    async with Bus(buffer=8) as bus, bus.subscribe() as subscription:
+        bodies = [BusNotification("n", {"number": number}).encode() for number in range(500)]
+        bus.connections[0].inject(*bodies)
+        with anyio.fail_after(PATIENCE):
+            got = [(await anext(subscription)).params for _ in range(500)]
+        assert got == [{"number": number} for number in range(500)]
+
+
 @given(st.lists(st.integers(20, 40_000), min_size=1, max_size=300), st.integers(1000, _FRAME_BYTES))
 def test_frames_keep_order_and_stay_within_their_limits(sizes: list[int], limit: int) -> None:
     bodies = [BusNotification("n", {"i": i, "x": "y" * size}).encode() for i, size in enumerate(sizes)]

@@ -160,14 +160,19 @@ class PooledHarness(BrokerHarness):
             yield Links(publishing, listening)
 
 
+@pytest.fixture(scope="module")
+def pooled_harness(brokers: Provider) -> Iterator[PooledHarness]:
+    server = brokers.get("postgres")
+    with pgbouncer(server, "transaction") as dsn:
+        yield PooledHarness(server, dsn)
+
+
 @pytest.mark.skipif(not has_pgbouncer(), reason="no pgbouncer here")
 class TestPostgresBusKeepsTheContractThroughAPooler(BusContract):
     """Publishing through pgbouncer in transaction mode, listening directly."""
 
     strict = True
 
-    @pytest.fixture(scope="class")
-    def harness(self, brokers: Provider) -> Iterator[BrokerHarness]:
-        server = brokers.get("postgres")
-        with pgbouncer(server, "transaction") as dsn:
-            yield PooledHarness(server, dsn)
+    @pytest.fixture
+    def harness(self, pooled_harness: PooledHarness) -> PooledHarness:
+        return pooled_harness

@@ -1,13 +1,15 @@
 """What the simulated broker can do and no check of the kit asks for, with the two correct buses that run on it."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import cast
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
 from notification_bus import GAP, BusNotification, BusNotReadyError
+from notification_bus.lifecycle import OpenableBus
 from notification_bus.testing import FaultProxy
 from notification_bus.testing.gallery import MUTANTS, ReferenceBus, find_bus, gallery_harness
 from notification_bus.testing.gallery import child as gallery_child
@@ -17,13 +19,15 @@ from notification_bus.testing.simulated.bridge import listen
 from tests.core.gallery import simulated_bus
 
 BOUND = 10.0
-HARNESSES = {"reference": gallery_harness, "broker bus": simulated_bus.harness}
+HARNESSES: dict[str, Callable[[], SimulatedHarness]] = {
+    "reference": gallery_harness,
+    "broker bus": simulated_bus.harness,
+}
 
 
 @pytest.fixture(params=HARNESSES)
 def harness(request: pytest.FixtureRequest) -> SimulatedHarness:
-    made: SimulatedHarness = HARNESSES[request.param]()
-    return made
+    return HARNESSES[request.param]()
 
 
 async def read_until(stream: AsyncIterator[BusNotification], wanted: BusNotification) -> list[BusNotification]:
@@ -41,28 +45,32 @@ async def test_what_the_broker_refuses_is_warned_of_and_followed_by_a_gap(
     harness: SimulatedHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused, later = BusNotification("refused"), BusNotification("later")
-    async with harness.link() as link, harness.instance("c", link) as bus, harness.instance("c") as peer:
-        async with bus.subscribe(), peer.subscribe() as stream:
-            await link.deny()
-            await bus.publish(refused)
-            with anyio.fail_after(BOUND):
-                while not any(getattr(r, "notification_bus_event", "") == "dropped:refused" for r in caplog.records):
-                    await checkpoint()
-            await link.restore()
-            await bus.publish(later)
-            found = await read_until(stream, later)
-            assert refused not in found
-            assert GAP in found[:-1]
+    async with (
+        harness.link() as link,
+        harness.instance("c", link) as bus,
+        harness.instance("c") as peer,
+        peer.subscribe() as stream,
+        bus.subscribe(),
+    ):
+        await link.deny()
+        await bus.publish(refused)
+        with anyio.fail_after(BOUND):
+            while not any(getattr(r, "notification_bus_event", "") == "dropped:refused" for r in caplog.records):
+                await checkpoint()
+        await link.restore()
+        await bus.publish(later)
+        found = await read_until(stream, later)
+        assert refused not in found
+        assert GAP in found[:-1]
     assert harness.simulated.connections == 0
 
 
-async def test_a_subscription_that_cannot_be_made_ready_raises_with_the_cause(harness: SimulatedHarness) -> None:
+async def test_what_cannot_be_made_ready_raises_with_the_cause(harness: SimulatedHarness) -> None:
     async with harness.link() as link:
         await link.refuse()
         async with harness.instance("c", link) as bus:
             with pytest.raises(BusNotReadyError, match="refuses connections"):
-                async with bus.subscribe():
-                    pass
+                await cast("OpenableBus", bus).wait_ready(0.2)
     assert harness.simulated.connections == 0
 
 

@@ -197,6 +197,11 @@ class TurnsMarksIntoText(MemoryBus):
         await super().publish(notification)
 
 
+class TakesText(MemoryBus):
+    def _encode(self, notification: BusNotification) -> bytes:
+        return notification.encode()
+
+
 class RefusesTheLimitItself(MemoryBus):
     async def publish(self, notification: BusNotification) -> None:
         self.max_body = 65_535
@@ -384,6 +389,7 @@ BROKEN: Final[list[tuple[type[MemoryBus] | type[ReferenceBus], str, str]]] = [
     (PublishesSlowly, "slow.publisher_unaffected", "allowed are 0.2 s"),
     (GivesNoTurns, "publish.yields_and_never_blocks_loop", "0 turns of another task"),
     (TurnsMarksIntoText, "publish.unencodable_fails_fast", "it was accepted"),
+    (TakesText, "publish.unencodable_fails_fast", "'text': it was accepted"),
     (RefusesTheLimitItself, "codec.size_limit_is_in_bytes", "NotificationTooLargeError"),
     (RefusesWithAnotherError, "codec.size_limit_is_in_bytes", "it raised ValueError('too large')"),
     (DoublesNowAndThen, "conc.many_publishers_mixed_sizes", "not exactly once came"),

@@ -17,7 +17,8 @@ from notification_bus.notification import GAP, BusNotification, decode_bodies, e
 __all__ = ["Session"]
 
 _TURN: Final = 64
-"""Bodies that the reader delivers before it gives the subscribers a turn: beyond that, healthy ones would overflow."""
+"""Bodies that the reader delivers at most before it gives the subscribers a turn. Never more than half of a buffer:
+beyond that, healthy ones would overflow."""
 
 _BATCH: Final = 200
 _BATCH_BYTES: Final = 1_000_000
@@ -195,6 +196,7 @@ class Session:
 
     async def _deliver(self, batches: AsyncIterator[Sequence[bytes | str]]) -> None:
         ledger = self._ledger
+        patience = min(_TURN, max(1, ledger.options.buffer // 2))
         turn = 0
         async for batch in batches:
             self._heard_at = anyio.current_time()
@@ -208,7 +210,7 @@ class Session:
                     else:
                         ledger.counters.delivered += ledger.fanout.deliver(notification)
                 turn += len(notifications) or 1
-                if turn >= _TURN:
+                if turn >= patience:
                     turn = 0
                     await checkpoint()
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Final
 
-from notification_bus.cli import demo
+from notification_bus.cli import check, demo
 from notification_bus.cli._command import Command, CommandError, Run
 
 __all__ = ["COMMANDS", "main"]
 
-COMMANDS: Final[Sequence[Command]] = (demo,)
+COMMANDS: Final[Sequence[Command]] = (check, demo)
 """The subcommands: a module or package each, with a `register`. One that is added here is complete."""
 
 INTERRUPTED: Final = 130

@@ -2,6 +2,8 @@
 
 # ruff: noqa: T201  # printing is what this module is for
 
+import os
+import shutil
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -43,6 +45,15 @@ class Terminal(Protocol):
         """Print a paragraph."""
         ...
 
+    def cells(self, cells: Sequence[Cell]) -> None:
+        """Print one line made of these, however long it is."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """Characters of a line."""
+        ...
+
     def working(self) -> AbstractContextManager[Callable[[str], None]]:
         """A context in which the function that it yields tells what is being done."""
         ...
@@ -54,7 +65,11 @@ def open_terminal() -> Terminal:
         from rich.console import Console  # noqa: PLC0415  # an extra
     except ModuleNotFoundError:
         return _PlainTerminal()
-    return _RichTerminal(Console(highlight=False), Console(stderr=True, highlight=False))
+    # Without colours there is no bold either: a log that asks for none wants plain text. https://no-color.org
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return _RichTerminal(
+        Console(highlight=False, color_system=colours), Console(stderr=True, highlight=False, color_system=colours)
+    )
 
 
 class _PlainTerminal:
@@ -67,6 +82,13 @@ class _PlainTerminal:
 
     def line(self, text: str = "", style: Style = "plain") -> None:
         print(text)
+
+    def cells(self, cells: Sequence[Cell]) -> None:
+        print("".join(cell.text for cell in cells).rstrip())
+
+    @property
+    def width(self) -> int:
+        return shutil.get_terminal_size((80, 24)).columns
 
     @contextmanager
     def working(self) -> Generator[Callable[[str], None]]:
@@ -96,6 +118,19 @@ class _RichTerminal:
         from rich.text import Text  # noqa: PLC0415  # not a str, in which brackets would be markup
 
         self._out.print(Text(text, _COLOURS[style]), soft_wrap=not self._out.is_terminal)
+
+    def cells(self, cells: Sequence[Cell]) -> None:
+        from rich.text import Text  # noqa: PLC0415  # as above
+
+        text = Text()
+        for cell in cells:
+            text.append(cell.text, _COLOURS[cell.style])
+        text.rstrip()
+        self._out.print(text, soft_wrap=True)
+
+    @property
+    def width(self) -> int:
+        return self._out.width
 
     @contextmanager
     def working(self) -> Generator[Callable[[str], None]]:

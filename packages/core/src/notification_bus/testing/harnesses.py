@@ -5,7 +5,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from anyio.lowlevel import checkpoint
+
+from notification_bus.broker import BrokerBus
 from notification_bus.bus import NotificationBus
+from notification_bus.connection import BrokerConnection
 from notification_bus.lifecycle import OpenableBus
 from notification_bus.memory import MemoryBus
 from notification_bus.testing._proxy import FaultProxy
@@ -43,13 +47,51 @@ class ProxyLink(FaultProxy):
     """A link that is a TCP proxy: it has every fault but deafness."""
 
 
-DEFAULT_PORTS: Final = {
+class DeafProxyLink(ProxyLink):
+    """The same before a `BrokerBus`, which can be made deaf as well: no proxy can, so its connections are."""
+
+    def __init__(self, host: str, port: int | None = None) -> None:
+        super().__init__(host, port)
+        self._is_deaf = False
+
+    def lead(self, bus: BrokerBus) -> None:
+        """Have this one object's connections deliver nothing while the link is deaf."""
+        connect = bus.connect
+
+        async def through() -> BrokerConnection:
+            connection = await connect()
+            receive = connection.receive
+
+            async def filtered() -> AsyncGenerator[Sequence[bytes | str]]:
+                async for batch in receive():
+                    if not self._is_deaf:
+                        yield batch
+
+            connection.receive = filtered  # type: ignore[method-assign]  # of this object, not of its class
+            return connection
+
+        bus.connect = through  # type: ignore[method-assign]  # as above
+
+    async def deaf(self) -> None:
+        """Confirm subscriptions, accept what is published and answer pings, but deliver nothing, until `restore`."""
+        self._is_deaf = True
+        await checkpoint()
+
+    async def restore(self) -> None:
+        """Carry everything again. What was killed stays dead."""
+        self._is_deaf = False
+        await super().restore()
+
+
+DEFAULT_PORTS: Final[Mapping[str, int]] = {
     "redis": 6379,
     "rediss": 6379,
     "valkey": 6379,
     "valkeys": 6379,
     "nats": 4222,
     "tls": 4222,
+    "ws": 80,
+    "wss": 443,
     "postgresql": 5432,
     "postgres": 5432,
 }
@@ -103,7 +145,10 @@ class BrokerHarness:
             if not isinstance(link, FaultProxy):
                 raise TypeError(f"this harness has links of its own, and was given a {type(link).__name__}")
             url = replace_address(url, link.host, link.port)
-        async with self._build(url, channel) as bus:
+        bus = self._build(url, channel)
+        if isinstance(link, DeafProxyLink) and isinstance(bus, BrokerBus):
+            link.lead(bus)
+        async with bus:
             yield bus
 
     def link(self) -> AbstractAsyncContextManager[Link] | None:
@@ -114,7 +159,9 @@ class BrokerHarness:
         port = parts.port or DEFAULT_PORTS.get(parts.scheme)
         if port is None:
             raise ValueError(f"the URL names no port, and none is known for {parts.scheme}://")
-        return cast("AbstractAsyncContextManager[Link]", ProxyLink(parts.hostname or "127.0.0.1", port))
+        claims = self.capabilities.end_to_end and isinstance(self.build("kit-look"), BrokerBus)
+        kind = DeafProxyLink if claims else ProxyLink
+        return cast("AbstractAsyncContextManager[Link]", kind(parts.hostname or "127.0.0.1", port))
 
 
 def url_harness(
@@ -191,6 +238,7 @@ def small_capabilities(
         close_timeout=number["close_timeout"],
         # A probe is due, is not answered, and a new connection is made.
         liveness=number["probe_interval"] + number["probe_timeout"] * 2 + number["backoff_cap"],
+        end_to_end=True,
         backends=backends,
     )
 
