@@ -284,8 +284,12 @@ async def test_publishing_after_the_end_says_so() -> None:
 
 # The SDK leaves its streams to the collector where subscribe() raises.
 @pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning")
-async def test_a_server_without_the_lifespan_fails_the_tool_and_the_listen_instead_of_being_deaf() -> None:
+async def test_a_server_without_the_lifespan_fails_the_tool_and_the_listen_instead_of_being_deaf(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """`subscriptions=` without `lifespan=` is the likely mistake."""
+    # The SDK logs the error, and a kept record would keep the streams of its traceback for a later test to collect.
+    caplog.set_level(logging.CRITICAL, logger="mcp")
     from mcp.server.mcpserver import Context, MCPServer
     from mcp.shared.exceptions import MCPError
 

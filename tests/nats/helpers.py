@@ -4,7 +4,8 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,7 +15,7 @@ from notification_bus.bus import NotificationBus
 from notification_bus_nats import NatsBus
 from tests.brokers import LocalServer, Server
 
-__all__ = ["LIMIT", "QUICK", "Ear", "bus_on", "listening", "note", "proven", "reload", "settled", "until"]
+__all__ = ["LIMIT", "QUICK", "Ear", "bus_on", "links_to", "listening", "note", "proven", "reload", "settled", "until"]
 
 LIMIT = 15.0
 """Seconds in which whatever must come has come."""
@@ -104,6 +105,20 @@ def reload(server: LocalServer, text: str) -> None:
     """Give the server another configuration, without a restart."""
     (server.log.parent / "nats.conf").write_text(text, "utf-8")
     os.kill(server.pid, signal.SIGHUP)
+
+
+def links_to(port: int) -> int:
+    """How many sockets of this process are connected to that port, read from the kernel."""
+    mine = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            mine.add(os.readlink(descriptor))
+    count = 0
+    for line in Path("/proc/self/net/tcp").read_text("ascii").splitlines()[1:]:
+        words = line.split()
+        if int(words[2].rpartition(":")[2], 16) == port and f"socket:[{words[9]}]" in mine:
+            count += 1
+    return count
 
 
 async def settled(limit: float = 2.0) -> None:

@@ -121,6 +121,11 @@ async def test_what_is_published_anywhere_after_entering_is_heard(cluster: list[
     """The other servers of a cluster learn of an interest some time after the server that has confirmed it."""
     async with AsyncExitStack() as stack:
         others = [await stack.enter_async_context(witness("nats", url(server), channel)) for server in cluster[1:]]
+        warm = bus_on(url(cluster[0]), channel)
+        async with warm:
+            await warm.wait_ready()
+            for other in others:  # the routes between the servers are all there
+                await until(lambda other=other: other.bodies)  # type: ignore[misc]
         for number in range(100):
             bus = bus_on(url(cluster[0]), f"{channel}.{number}")
             async with bus, listening(bus) as ear:

@@ -14,7 +14,7 @@ from notification_bus import BusNotReadyError
 from notification_bus.testing._proxy import FaultProxy
 from notification_bus_nats import NatsBus
 from tests.brokers import LocalServer, Provider, Server, witness
-from tests.nats.helpers import LIMIT, QUICK, bus_on, listening, note, proven, settled, until
+from tests.nats.helpers import LIMIT, QUICK, bus_on, links_to, listening, note, proven, settled, until
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ async def test_frozen_server_is_waited_for_without_a_leak(
 
 async def test_killed_server_is_come_back_to_with_one_gap_and_without_duplicates(server: Server, channel: str) -> None:
     """N02, X07: as often as it happens."""
-    one, two = bus_on(server, channel), bus_on(server, channel)
+    one, two = bus_on(server, channel, probe_interval=60.0), bus_on(server, channel, probe_interval=60.0)
     async with one, two, listening(one) as ear, listening(two) as other, listening(two) as sibling:
         for outage in range(3):
             await proven(one, ear, start=(3 * outage + 1) * 1_000_000)
@@ -186,7 +186,8 @@ async def test_link_that_breaks_while_the_confirmation_is_outstanding_ends_in_a_
 
 @pytest.mark.parametrize("fault", ["cut", "fin"])
 async def test_broken_link_is_replaced_at_once_ten_times(proxy: FaultProxy, channel: str, fault: str) -> None:
-    bus = through(proxy, channel)
+    """Without waiting for a probe to tell."""
+    bus = through(proxy, channel, probe_interval=60.0)
     async with bus, listening(bus) as ear:
         for number in range(1, 11):
             await proven(bus, ear, start=number * 1_000_000)
@@ -306,4 +307,16 @@ async def test_connections_that_came_to_nothing_leave_nothing_behind(proxy: Faul
         await proven(bus, ear, start=2_000_000)
         await until(lambda: proxy.connections == 1)
     await settled()
+    assert links_to(proxy.port) == 0
     await until(lambda: proxy.connections == 0)
+
+
+async def test_attempt_that_is_cut_off_begins_with_another_server_next_time(
+    each_server: Server, proxy: FaultProxy, channel: str
+) -> None:
+    """Where the first of the servers swallows all the time that an attempt has."""
+    await proxy.blackhole(new="accept")
+    urls = [f"nats://{proxy.host}:{proxy.port}", each_server.url]
+    bus = NatsBus(urls, channel=channel, **{**QUICK, "connect_timeout": 60.0, "dont_randomize": True})
+    async with bus, listening(bus) as ear:
+        await proven(bus, ear)

@@ -9,7 +9,7 @@ import pytest
 from notification_bus import BusNotReadyError, open_bus
 from notification_bus.testing._proxy import FaultProxy
 from tests.brokers import LocalServer, Provider, Tls, certificates, free_port
-from tests.nats.helpers import QUICK, bus_on, listening, note, proven, settled, until
+from tests.nats.helpers import QUICK, bus_on, links_to, listening, note, proven, settled, until
 
 pytestmark = [
     pytest.mark.skipif(find_spec("aiohttp") is None, reason="pip install 'notification-bus-nats[aiohttp]'"),
@@ -90,6 +90,7 @@ async def test_broken_websocket_is_left_within_the_bound_and_closed(
             await proven(bus, ear, start=2_000_000)
             await until(lambda: proxy.connections == 1)
         await settled(0.5)
+        assert links_to(proxy.port) == 0
         await until(lambda: proxy.connections == 0)
 
 

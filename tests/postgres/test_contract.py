@@ -90,9 +90,12 @@ class TestPostgresBusKeepsTheContract(BusContract):
 class Links:
     """A link of two: to the pooler, where the bus publishes, and to the server, where it listens."""
 
-    def __init__(self, publishing: FaultProxy, listening: FaultProxy) -> None:
+    def __init__(self, publishing: FaultProxy, listening: DeafProxy) -> None:
         self.publishing = publishing
         self.listening = listening
+
+    async def deaf(self) -> None:
+        await self.listening.deaf()
 
     async def delay(self, seconds: float) -> None:
         for proxy in (self.publishing, self.listening):
@@ -130,7 +133,7 @@ class PooledHarness(BrokerHarness):
         basic = url_harness(with_options(dsn, listen_dsn=server.url), max_body=7999)
         super().__init__(
             basic.url,
-            capabilities=basic.capabilities,
+            capabilities=replace(basic.capabilities, end_to_end=True),
             wire=cast("Wire", PostgresWire(server.url)),
             broker=f"PostgreSQL {server.version} behind pgbouncer",
         )
@@ -153,9 +156,10 @@ class PooledHarness(BrokerHarness):
 
     @asynccontextmanager
     async def _links(self) -> AsyncGenerator[Link]:
+        port = self._pooler.port or 0
         async with (
-            FaultProxy("127.0.0.1", self._pooler.port) as publishing,
-            FaultProxy(self._server.host, self._server.port) as listening,
+            FaultProxy("127.0.0.1", port) as publishing,
+            DeafProxy(self._server.host, self._server.port, port) as listening,
         ):
             yield Links(publishing, listening)
 

@@ -3,11 +3,12 @@
 import dataclasses
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from itertools import count
 from typing import Any
 
-import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from notification_bus import MemoryBus, NotificationBus
 from notification_bus.testing import Capabilities, Link, MemoryHarness, Observed
@@ -99,6 +100,10 @@ def test_a_deaf_bus_is_no_lie() -> None:
 # Its shape
 
 
+def only_a_channel(channel: str) -> None:
+    raise AssertionError("nobody calls it")
+
+
 @pytest.mark.parametrize(
     ("members", "member", "says"),
     [
@@ -106,7 +111,7 @@ def test_a_deaf_bus_is_no_lie() -> None:
         ({"capabilities": {"buffer": 1}}, "capabilities", "it is a dict"),
         ({"instance": None}, "instance", "there is no method `instance(channel, link=None)`"),
         ({"instance": lambda: None}, "instance", "cannot be called with a channel alone"),
-        ({"instance": lambda channel: None}, "instance", "there is a `link`, and `instance(channel)` cannot be given"),
+        ({"instance": only_a_channel}, "instance", "there is a `link`, and `instance(channel)` cannot be given"),
         ({"link": 7}, "link", "`link` must be a method, or None; it is 7"),
         ({"build": "bus"}, "build", "`build` must be a method"),
         ({"wire": object()}, "wire", "which has no `inject`, no `observe`"),
@@ -142,7 +147,10 @@ def test_a_member_of_the_wrong_kind_is_named(members: dict[str, Any], member: st
         ({"drop_logger": None}, "drop_logger=None is impossible"),
         ({"buffer": 17}, "buffer=17 is impossible for the bus that `instance` builds, which has buffer=16"),
         ({"outbox": 1000}, "outbox=1000 is impossible for the bus"),
-        ({"max_body": 10_000}, "max_body=10000 is impossible for the bus that `instance` builds, which has max_body=8192"),
+        (
+            {"max_body": 10_000},
+            "max_body=10000 is impossible for the bus that `instance` builds, which has max_body=8192",
+        ),
     ],
 )
 def test_a_capability_that_cannot_be_is_named_with_its_value(claims: dict[str, Any], says: str) -> None:
@@ -152,6 +160,18 @@ def test_a_capability_that_cannot_be_is_named_with_its_value(claims: dict[str, A
 
 
 # Its instances
+
+
+def same(bus: NotificationBus, _channel: str) -> NotificationBus:
+    return bus
+
+
+def at_one_place(harness: Harness, _channel: str, link: Any = None) -> Any:
+    return harness.honest.instance("always-the-same", link)
+
+
+def past_the_link(harness: Harness, channel: str, _link: Any = None) -> Any:
+    return harness.honest.instance(channel)
 
 
 def test_one_that_gives_the_same_object_twice() -> None:
@@ -170,7 +190,7 @@ def test_one_that_gives_the_same_object_twice() -> None:
 def test_one_that_builds_the_same_object_twice() -> None:
     harness = Harness()
     bus = MemoryBus("kit")
-    harness.build = lambda channel: bus  # type: ignore[misc]
+    harness.build = partial(same, bus)
     assert "`build` returned the same object twice" in the_only(found(harness), "build")
 
 
@@ -220,7 +240,7 @@ def test_one_whose_instances_are_on_different_channels(backend: str, suffix: str
 
 def test_one_whose_instances_are_all_on_one_channel() -> None:
     harness = Harness()
-    harness.instance = lambda channel, link=None: harness.honest.instance("always-the-same", link)
+    harness.instance = partial(at_one_place, harness)
     assert "`instance` does not use the channel that it is given" in str(found(harness))
 
 
@@ -297,8 +317,14 @@ def test_one_whose_wire_is_on_another_channel_than_its_instances() -> None:
     harness = Harness()
     wire = harness.honest.wire
     harness.wire = Wire(harness)
-    harness.wire.inject = lambda channel, body: wire.inject(f"app:{channel}", body)
-    harness.wire.observe = lambda channel: wire.observe(f"app:{channel}")
+
+    def inject(channel: str, body: bytes) -> Any:
+        return wire.inject(f"app:{channel}", body)
+
+    def observe(channel: str) -> Any:
+        return wire.observe(f"app:{channel}")
+
+    harness.wire.inject, harness.wire.observe = inject, observe
     assert "`wire` is not on the channel that the instances are on" in the_only(found(harness), "wire")
 
 
@@ -333,7 +359,7 @@ def lying_link(harness: Harness, fault: str, does: Callable[[SimulatedLink], Cal
 
 
 async def do_nothing(*_: object) -> None:
-    await anyio.sleep(0)
+    await checkpoint()
 
 
 @BACKENDS
@@ -341,7 +367,7 @@ async def do_nothing(*_: object) -> None:
 @pytest.mark.parametrize("fault", ["delay", "stall", "blackhole", "cut", "refuse", "deaf"])
 def test_one_with_a_fault_that_does_nothing(backend: str, fault: str, by_wire: bool) -> None:
     harness = Harness()
-    lying_link(harness, fault, lambda link: do_nothing)
+    lying_link(harness, fault, lambda _link: do_nothing)
     if not by_wire:
         harness.wire = None
     text = the_only(found(harness, backend), "link")
@@ -358,7 +384,7 @@ def test_one_that_refuses_nothing_and_only_cuts() -> None:
 
 def test_one_that_does_not_restore() -> None:
     harness = Harness()
-    lying_link(harness, "restore", lambda link: do_nothing)
+    lying_link(harness, "restore", lambda _link: do_nothing)
     assert "after `refuse` and `restore` nothing comes through the link" in the_only(found(harness), "link")
 
 
@@ -368,7 +394,7 @@ def test_one_with_a_fault_that_raises(fault: str) -> None:
         raise NotImplementedError("later")
 
     harness = Harness()
-    lying_link(harness, fault, lambda link: raises)
+    lying_link(harness, fault, lambda _link: raises)
     assert f"`link.{fault}` raised NotImplementedError: later" in the_only(found(harness), "link")
 
 
@@ -377,7 +403,7 @@ class Counting(SimulatedLink):
 
     async def connect(self) -> Any:
         if self._refusing:
-            await anyio.sleep(0)
+            await checkpoint()
             raise ConnectionRefusedError
         return await super().connect()
 
@@ -397,7 +423,7 @@ def test_one_that_does_not_count_refused_connections() -> None:
 
 class Uncounted(SimulatedLink):
     @property
-    def attempts(self) -> int:  # type: ignore[override]
+    def attempts(self) -> int:
         return 0
 
     @attempts.setter
@@ -420,7 +446,7 @@ def test_one_that_counts_nothing() -> None:
 
 def test_one_whose_instances_ignore_their_link() -> None:
     harness = Harness()
-    harness.instance = lambda channel, link=None: harness.honest.instance(channel)
+    harness.instance = partial(past_the_link, harness)
     text = str(found(harness))
     assert "either `instance` does not go through the link that it is given" in text
     assert "after `delay`, `stall`, `blackhole`, `cut`, `refuse` and `deaf` notifications arrive" in text
@@ -430,7 +456,9 @@ def test_one_whose_link_leads_nowhere() -> None:
     harness = Harness()
     elsewhere = gallery_harness()
     harness.link = elsewhere.link
-    assert "an instance that goes through a link with no fault on it hears nothing, and others do" in str(found(harness))
+    assert "an instance that goes through a link with no fault on it hears nothing, and others do" in str(
+        found(harness)
+    )
 
 
 def test_one_whose_link_cannot_be_entered_or_lacks_a_fault() -> None:
@@ -452,7 +480,7 @@ def test_one_whose_link_cannot_be_entered_or_lacks_a_fault() -> None:
     assert "yielded a Few, which has no `delay`, no `stall`, no `blackhole`" in the_only(found(harness), "link")
     harness.link = raises
     assert "`link` raised OSError: no port is free" in the_only(found(harness), "link")
-    harness.link = lambda: Few()
+    harness.link = Few
     assert "`link` returned a Few, which is no async context manager" in the_only(found(harness), "link")
 
 
@@ -478,8 +506,6 @@ def test_one_whose_child_does_not_start(spec: str, says: str) -> None:
 def test_what_a_fault_says_is_told_once() -> None:
     """Though several probes come upon it."""
     harness = Harness()
-    harness.instance = lambda channel, link=None: harness.honest.instance(channel)
+    harness.instance = partial(past_the_link, harness)
     lines = str(found(harness)).splitlines()
     assert len(lines) == len(set(lines))
-
-

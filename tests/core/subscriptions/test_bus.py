@@ -9,10 +9,21 @@ import anyio
 import pytest
 
 from notification_bus.bus import NotificationBus
-from notification_bus.errors import BusBackendError, BusClosedError, BusNotReadyError, NotificationTooLargeError
+from notification_bus.errors import (
+    BusBackendError,
+    BusClosedError,
+    BusNotReadyError,
+    NotificationBusError,
+    NotificationTooLargeError,
+)
 from notification_bus.memory import MemoryBus
 from notification_bus.notification import GAP, BusNotification
-from notification_bus.subscriptions import SubscriptionLimitError, SubscriptionRegistry, _pump
+from notification_bus.subscriptions import (
+    SubscriptionLimitError,
+    SubscriptionRegistry,
+    SubscriptionsClosedError,
+    _pump,
+)
 from tests.core.subscriptions._support import (
     ACKNOWLEDGED,
     BOUND,
@@ -186,6 +197,30 @@ class TestReadiness:
                     pass
             tasks.cancel_scope.cancel()
         assert registry.stats().arriving == 0
+
+    async def test_those_who_wait_while_the_registry_stops_are_told(self) -> None:
+        registry, told = SubscriptionRegistry(ScriptedBus(), ready_timeout=0.2), list[type]()
+
+        async def wait() -> None:
+            try:
+                await registry.wait_ready()
+            except NotificationBusError as exc:
+                told.append(type(exc))
+
+        async def arrive() -> None:
+            try:
+                await registry.listen(1, tools()).__aenter__()
+            except NotificationBusError as exc:
+                told.append(type(exc))
+
+        async with anyio.create_task_group() as tasks:
+            async with registry:
+                tasks.start_soon(wait)
+                tasks.start_soon(arrive)
+                await eventually(lambda: registry.stats().arriving == 1)
+            async with registry:
+                await eventually(lambda: len(told) == 2)
+        assert told == [SubscriptionsClosedError, BusNotReadyError]
 
     async def test_wait_ready_returns_once_the_bus_is(self) -> None:
         bus = ScriptedBus()
@@ -433,7 +468,7 @@ class TestGaps:
 
     async def test_many_gaps_in_a_row_are_told_once_and_once_more(self) -> None:
         async with (
-            SubscriptionRegistry(MemoryBus(), gap_spread=0, gap_interval=0.2) as registry,
+            SubscriptionRegistry(MemoryBus(), gap_spread=0, gap_interval=0.5) as registry,
             registry.listen(1, tools()) as stream,
         ):
             await read(stream)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notification_bus.errors import NotificationBusError
@@ -38,6 +38,7 @@ CAPABILITIES = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(FILTERS)
 def test_a_filter_read_back_from_the_wire_is_the_same(asked: SubscriptionFilter) -> None:
     wire = json.loads(json.dumps(asked.to_wire()))
@@ -139,6 +140,7 @@ def test_narrowing_drops_what_is_not_advertised() -> None:
     }
 
 
+@settings(deadline=None)
 @given(FILTERS, CAPABILITIES)
 def test_narrowing_never_adds_and_twice_is_once(asked: SubscriptionFilter, capabilities: Capabilities) -> None:
     accepted = asked.narrow(capabilities)
@@ -148,6 +150,7 @@ def test_narrowing_never_adds_and_twice_is_once(asked: SubscriptionFilter, capab
     assert asked.narrow(Capabilities(extensions=frozenset({"taskIds", "x"}))) == asked
 
 
+@settings(deadline=None)
 @given(FILTERS, FILTERS)
 def test_an_intersection_holds_what_both_ask_for(one: SubscriptionFilter, other: SubscriptionFilter) -> None:
     both = one.intersect(other)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notification_bus.subscriptions._gaps import GapSchedule
@@ -132,6 +132,7 @@ def test_a_gap_that_nobody_was_open_for_holds_up_none() -> None:
     assert gaps.delay(0.1) == 0, "no round began, so no interval runs"
 
 
+@settings(deadline=None)
 @given(
     st.floats(0, 3),
     st.floats(0, 10),

@@ -1,7 +1,7 @@
 """Which resources a URI lies below."""
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from notification_bus.subscriptions._uris import ancestors
@@ -36,6 +36,7 @@ def test_the_uris_above_are_the_shorter_paths_nearest_first(uri: str, above: lis
     assert list(ancestors(uri, LONG)) == above
 
 
+@settings(deadline=None)
 @given(st.text("ab/?#:", max_size=12), st.integers(0, 12))
 @example("://", 12)
 def test_the_uris_above_are_proper_beginnings_in_falling_length(uri: str, longest: int) -> None:

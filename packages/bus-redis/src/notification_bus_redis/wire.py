@@ -31,7 +31,7 @@ class RedisWire:
     """
 
     def __init__(self, bus: RedisBus) -> None:
-        self._make = bus._make  # noqa: SLF001  # one distribution
+        self._make = bus._make
 
     @classmethod
     def from_url(cls, url: str) -> Self:
@@ -61,8 +61,8 @@ class RedisWire:
 
         async def read(connection: AbstractConnection) -> None:
             while True:
-                reply = await connection.read_response(disable_decoding=True)
-                seen.bodies.append(cast("list[bytes]", reply)[2])
+                reply = cast("list[bytes]", await connection.read_response(disable_decoding=True))
+                seen.bodies.append(reply[2])
 
         async with self._connection() as connection:
             await _ask(connection, "SUBSCRIBE", channel)
@@ -86,4 +86,4 @@ class RedisWire:
 async def _ask(connection: AbstractConnection, *command: Any) -> Any:
     with anyio.fail_after(_PATIENCE):
         await connection.send_command(*command)
-        return await connection.read_response(disable_decoding=True)
+        return cast("Any", await connection.read_response(disable_decoding=True))

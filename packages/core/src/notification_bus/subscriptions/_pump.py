@@ -148,7 +148,7 @@ class Pump:
             if not warned:
                 warned = True
                 _logger.warning(
-                    "the subscription to the bus broke and is made anew: %s: %s", type(trouble).__name__, trouble
+                    "not subscribed to the bus, trying again until it works: %s: %s", type(trouble).__name__, trouble
                 )
             await anyio.sleep(backoff.next())
 

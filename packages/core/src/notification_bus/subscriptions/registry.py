@@ -176,12 +176,13 @@ class SubscriptionRegistry(CountedBus):
             BusClosedError: The registry is not open.
         """
         self._check_open()
-        if self._pump is not None:
+        pump = self._pump
+        if pump is not None:
             seconds = self.options.ready_timeout if timeout is None else timeout
             with anyio.move_on_after(seconds):
-                await self._pump.wait_ready()
-            if not self._pump.ready:
-                raise self._pump.not_ready(seconds)
+                await pump.wait_ready()
+            if not pump.ready:
+                raise pump.not_ready(seconds)
 
     def begin_drain(self) -> None:
         """Signal the shutdown: streams end as soon as they have been told what waits, and no new one is opened.
@@ -275,7 +276,7 @@ class SubscriptionRegistry(CountedBus):
             raise
 
     async def _open(self, subscription_id: object, requested: SubscriptionFilter) -> Admitted:
-        options, table = self.options, self._table
+        options, table, pump = self.options, self._table, self._pump
         table.check_open()
         self._check_open()
         if not isinstance(subscription_id, int | str) or isinstance(subscription_id, bool):
@@ -285,10 +286,10 @@ class SubscriptionRegistry(CountedBus):
             )
         accepted = self.narrow(requested)
         with table.arrival(anyio.move_on_after(options.ready_timeout)):
-            if self._pump is not None:
-                await self._pump.wait_ready()
-        if self._pump is not None and not self._pump.ready:
-            raise self._pump.not_ready(options.ready_timeout)
+            if pump is not None:
+                await pump.wait_ready()
+        if pump is not None and not pump.ready:
+            raise pump.not_ready(options.ready_timeout)
         # From here on nothing waits: the stream is in the index before anything that its acknowledgment could precede.
         mailbox = Mailbox(accepted.keys(), self._gaps.number)
         table.add(mailbox)

@@ -14,10 +14,13 @@ from anyio.abc import ByteReceiveStream, Process
 from notification_bus.errors import MalformedBodyError
 from notification_bus.notification import BusNotification
 
-__all__ = ["FLOOD", "Child", "start_child"]
+__all__ = ["FLOOD", "SPEC", "Child", "start_child"]
 
 FLOOD: Final = "notifications/contract/flood"
 """The method of what a flooding child publishes; `n` counts, and `pad` has `size` characters."""
+
+SPEC: Final = "NOTIFICATION_BUS_CONTRACT_CHILD"
+"""The environment variable in which the child finds what it is to build."""
 
 _KEPT: Final = 20
 
@@ -89,9 +92,10 @@ async def start_child(spec: str, channel: str, mode: str) -> AsyncGenerator[Chil
     """Start a child process, and end it on leaving."""
     # The child must find what the parent finds, also what pytest or an author put on the path of this process.
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109  # the very text of sys.path
-    command = [sys.executable, "-m", "notification_bus.testing.child", spec, channel, mode]
+    # A URL may hold a password, and everybody can read the arguments of a process.
+    command = [sys.executable, "-m", "notification_bus.testing.child", "-", channel, mode]
     process = await anyio.open_process(
-        command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={**os.environ, "PYTHONPATH": path}
+        command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={**os.environ, "PYTHONPATH": path, SPEC: spec}
     )
     child = Child(process)
     failure: BaseException | None = None

@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeAlias, cast, get_type_hints
 
@@ -26,14 +26,14 @@ class BrokerBusHarness:
 
         harness = BrokerBusHarness(make_bus)
 
-    The faults are those of `FaultyLink`, the wire is a `ConnectionWire`. Both lean on the adapter's own connection: they
-    show how the bus takes an outage, and not how the client library does. Where the broker can be reached through a TCP
-    proxy, check it with a `BrokerHarness` as well.
+    The faults are those of `FaultyLink`, the wire is a `ConnectionWire`. Both lean on the adapter's own connection:
+    they show how the bus takes an outage, and not how the client library does. Where the broker can be reached through
+    a TCP proxy, check it with a `BrokerHarness` as well.
 
     Args:
         build: From the keyword `channel`, and as many of a bus's options as it takes, to a bus that was not started.
             Where another process is to find it, it must be a class or a function of a module, not a lambda.
-        max_body: Bytes of the largest body; by default that of the class of connection that `connect` is annotated with.
+        max_body: Bytes of the largest body; by default that of the class that `connect` is annotated with.
         wire: The channel beside the bus, where a raw client is at hand.
         broker: Name and version of the broker, for the report's header.
         child: How another process builds the same bus; by default by `build`.
@@ -63,7 +63,9 @@ class BrokerBusHarness:
         """An instance that was not started."""
         bus: object = self._build(channel=channel, **self._options)
         if not isinstance(bus, BrokerBus):
-            raise TypeError(f"{_name(self._build)} built a {type(bus).__name__}, which is no BrokerBus: write a harness")
+            raise TypeError(
+                f"{_name(self._build)} built a {type(bus).__name__}, which is no BrokerBus: write a harness"
+            )
         return bus
 
     @asynccontextmanager
@@ -167,18 +169,18 @@ def _capabilities(bus: BrokerBus, max_body: int | None) -> Capabilities:
         # A probe is due, is not answered, and a new connection is made.
         liveness=options.probe_interval + options.probe_timeout * 2 + options.backoff_cap,
         end_to_end=True,
-        backends=cast("Sequence[str]", bus.backends),
+        backends=bus.backends,
         drop_logger=f"notification_bus.{bus.broker}",
     )
 
 
 def _limit_of_connection(bus: BrokerBus) -> int:
     try:
-        kind: object = get_type_hints(type(bus).connect).get("return")
+        kind: Any = get_type_hints(type(bus).connect).get("return")
     except (NameError, TypeError):  # an annotation that cannot be looked up here
         kind = None
     is_connection = isinstance(kind, type) and issubclass(kind, BrokerConnection)
-    return kind.max_body if is_connection else bus.max_body
+    return cast("int", kind.max_body) if is_connection else bus.max_body
 
 
 def _reference(build: Callable[..., object]) -> str | None:

@@ -2,13 +2,16 @@
 
     python -m notification_bus.testing.child SPEC CHANNEL MODE
 
-SPEC is a URL for `open_bus`, or `package.module:name` of a harness or of what makes one (`load_harness`). It speaks lines, on stdin and stdout, and ends when its stdin does, so that it never outlives who started it:
+SPEC is a URL for `open_bus`, or `package.module:name` of a harness or of what makes one (`load_harness`), or `-` where
+that stands in the environment. It speaks lines, on stdin and stdout, and ends when its stdin does, so that it never
+outlives who started it:
 
 * it writes `ready` once its subscription is entered, and `received <body>` for every notification that it receives;
 * MODE `talk`: it publishes the body of every line `publish <body>` that it reads, and then writes `published`;
 * MODE `flood`: it publishes numbered notifications, each with a pad whose length is in it, until it is ended.
 """
 
+import os
 import queue
 import sys
 import threading
@@ -20,7 +23,7 @@ from anyio.lowlevel import checkpoint
 
 from notification_bus.bus import NotificationBus
 from notification_bus.notification import BusNotification
-from notification_bus.testing._process import FLOOD
+from notification_bus.testing._process import FLOOD, SPEC
 from notification_bus.testing.specs import load_harness
 
 __all__ = ["main"]
@@ -119,6 +122,8 @@ async def _run(instance: AbstractAsyncContextManager[NotificationBus], mode: str
 def main(arguments: list[str]) -> None:
     """Run as that process."""
     spec, channel, mode = arguments
+    if spec == "-":
+        spec = os.environ[SPEC]
     instance, backend = open_instance(spec, channel)
     anyio.run(_run, instance, mode, backend=backend)
 

@@ -12,7 +12,7 @@ The tests are ordinary functions, so no plugin for async tests is needed, and no
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, cast
 
 import pytest
 
@@ -133,7 +133,7 @@ class _Summary:
         """Fail where the harness cannot be believed: looked at once a class, and once for each of its parameters."""
         places: dict[str, int] = getattr(getattr(request.node, "callspec", None), "indices", {})
         parameters = sorted(place for place in places.items() if not place[0].startswith("contract_"))
-        key = (request.cls, type(harness), tuple(parameters))
+        key: object = (cast("object", request.cls), type(harness), tuple(parameters))
         if key not in self._examined:
             self._examined[key] = examine_harness(harness, backend=backend)
         if self._examined[key].faults:

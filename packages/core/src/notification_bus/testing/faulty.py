@@ -26,8 +26,8 @@ _Batch = Sequence[bytes | str]
 class FaultyLink:
     """One instance's way to its broker, with every fault of a `notification_bus.testing.DeafLink`.
 
-        async with FaultyLink.open() as link:
-            link.lead(bus)
+    async with FaultyLink.open() as link:
+        link.lead(bus)
     """
 
     def __init__(self) -> None:

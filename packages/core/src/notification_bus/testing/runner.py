@@ -205,9 +205,7 @@ def _without_running(check: Check, hooks: Hooks, backend: str) -> Result | None:
     return None
 
 
-def _execute(
-    sequences: list[list[_Run]], setup: Setup, on_run: Callable[[str], None] | None = None
-) -> _Execution:
+def _execute(sequences: list[list[_Run]], setup: Setup, on_run: Callable[[str], None] | None = None) -> _Execution:
     """Run the sequences in one event loop, in a thread: what blocks or resists its cancellation is left behind."""
     execution = _Execution(sequences, setup.watch)
     watch, timing = setup.watch, setup.timing

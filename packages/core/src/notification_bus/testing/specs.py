@@ -70,9 +70,8 @@ def _is_harness(thing: object) -> bool:
 
 
 def _make(spec: str, found: Callable[..., object]) -> Harness:
-    is_bus = inspect.isclass(found) and issubclass(found, BrokerBus)
     try:
-        if is_bus or _wants_a_channel(found):
+        if _is_bus_class(found) or _wants_a_channel(found):
             return BrokerBusHarness(cast("Callable[..., BrokerBus]", found))
         made = found()
     except Exception as exc:
@@ -83,6 +82,10 @@ def _make(spec: str, found: Callable[..., object]) -> Harness:
             "(see `notification_bus.testing.Harness`)"
         )
     return cast("Harness", made)
+
+
+def _is_bus_class(thing: object) -> bool:
+    return inspect.isclass(thing) and issubclass(thing, BrokerBus)
 
 
 def _wants_a_channel(function: Callable[..., object]) -> bool:

@@ -16,10 +16,10 @@ def register(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "check",
         help="run the contract kit on a bus, and say which promise is broken and how",
-        description="Runs every check of the contract on a bus: one that a URL opens (redis://, nats://, postgresql://, "
-        "memory://, or the scheme of another distribution), with a proxy in front of the broker that breaks on request; "
-        "or one for which package.module:name names a harness, something that makes one, or a BrokerBus. The checks "
-        "use channels of their own and disturb nobody on the same broker.",
+        description="Runs every check of the contract on a bus: one that a URL opens (redis://, nats://, "
+        "postgresql://, memory://, or the scheme of another distribution), with a proxy in front of the broker that "
+        "breaks on request; or one for which package.module:name names a harness, something that makes one, or a "
+        "BrokerBus. The checks use channels of their own and disturb nobody on the same broker.",
         epilog="Exit code: 0 if nothing is red, 1 if something is, 2 if the checks could not be run as called. Red is "
         "what failed, a known failure that passes, and with --strict what could not be tested.",
     )

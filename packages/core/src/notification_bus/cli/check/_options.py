@@ -51,7 +51,7 @@ def read_options(arguments: argparse.Namespace) -> Options:
     for text in arguments.known_failure:
         name, reason = _pair("--known-failure", text)
         if all(check.id != name for check in MANIFEST):
-            raise CommandError(f"--known-failure: there is no check {name!r}{_meant(name)}")
+            raise CommandError(f"--known-failure: there is no check {name!r}{_meant(name, groups=False)}")
         # Where it is followed up is part of the reason here; what stands in its place is where it was declared.
         known.append(KnownFailure(name, reason, "declared by --known-failure"))
     if both := [failure.id for failure in known if failure.id in skipped]:
@@ -102,9 +102,10 @@ def _ids(option: str, text: str) -> list[str]:
     return found
 
 
-def _meant(text: str) -> str:
-    names = [*dict.fromkeys(map(group_of, MANIFEST)), *(check.id for check in MANIFEST)]
-    close = get_close_matches(text, names, n=3, cutoff=0.6)
+def _meant(text: str, *, groups: bool = True) -> str:
+    ids = [check.id for check in MANIFEST]
+    names = [*dict.fromkeys(map(group_of, MANIFEST)), *ids] if groups else ids
+    close = get_close_matches(text, names, n=2, cutoff=0.7)
     did = f"; did you mean {' or '.join(close)}?" if close else ";"
     return f"{did} `notification-bus check --list` lists them"
 

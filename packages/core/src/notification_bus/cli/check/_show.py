@@ -35,7 +35,9 @@ def print_list(options: Options, terminal: Terminal) -> None:
     longest = max(len(check.id) for check in options.checks)
     for check in options.checks:
         level = f"{check.level:10}"
-        needs = f" Needs {', '.join(sorted(check.needs))}." if check.needs else ""
+        # Every harness can build two instances.
+        listed = ", ".join(sorted(check.needs - {"two"}))
+        needs = f" Needs {listed}." if listed else ""
         claim = f" Of buses that claim `{check.claim}`." if check.claim else ""
         head = [Cell(check.id.ljust(longest)), Cell(_GAP + level, "dim")]
         _print_beside(terminal, head, longest + len(_GAP) + len(level), f"{check.behaviour}{needs}{claim}", "plain")
@@ -50,8 +52,11 @@ def print_report(report: Report, terminal: Terminal) -> None:
         _print_beside(terminal, [Cell("note        ", "strong")], 12, note, "plain")
     terminal.line()
     _Table(report, terminal).print()
+    alike: dict[tuple[str, str], list[Result]] = {}
     for result in report.red:
-        _print_red(result, terminal)
+        alike.setdefault((result.id, result.reason), []).append(result)
+    for results in alike.values():
+        _print_red(results, terminal)
     terminal.line()
     _print_verdict(report, terminal)
 
@@ -102,7 +107,9 @@ def _rows(report: Report) -> Iterator[tuple[str, Result, str]]:
         groups: dict[tuple[str, str], list[Result]] = {}
         for result in report.results:
             if result.id == id_:
-                groups.setdefault((result.outcome, result.reason if result.outcome != "failed" else ""), []).append(result)
+                groups.setdefault((result.outcome, result.reason if result.outcome != "failed" else ""), []).append(
+                    result
+                )
         for results in groups.values():
             names = list(dict.fromkeys(result.backend for result in results if result.backend))
             everywhere = len(groups) == 1 or not names
@@ -136,7 +143,9 @@ def _print_beside(terminal: Terminal, head: Sequence[Cell], taken: int, text: st
         terminal.cells([Cell(indent + line, style)])
 
 
-def _print_red(result: Result, terminal: Terminal) -> None:
+def _print_red(results: Sequence[Result], terminal: Terminal) -> None:
+    """All there is to say about runs of one check that failed alike."""
+    result = results[0]
     terminal.line()
     try:
         check = find_check(result.id)
@@ -144,8 +153,11 @@ def _print_red(result: Result, terminal: Terminal) -> None:
         where, behaviour = "", ""
     else:
         where, behaviour = f" ({check.level}, rule {check.rule!r})", check.behaviour
+    backends = list(dict.fromkeys(each.backend for each in results))
+    times = f", in {len(results)} runs" if len(results) > len(backends) else ""
+    where = f" on {' and '.join(backends)}{times}{where}"
     word = _WORDS[result.outcome][0]
-    terminal.cells([Cell(f"{word}  ", "bad"), Cell(result.id, "strong"), Cell(f" on {result.backend}{where}")])
+    terminal.cells([Cell(f"{word}  ", "bad"), Cell(result.id, "strong"), Cell(where)])
     if behaviour:
         _print_wrapped(terminal, behaviour, "dim")
     for line in result.reason.splitlines():
@@ -171,7 +183,9 @@ def _print_verdict(report: Report, terminal: Terminal) -> None:
         told.append(f"{skipped} skipped")
     checks = len({result.id for result in report.results})
     on = " and ".join(report.backends)
-    terminal.line(f"{checks} checks on {on}: {', '.join(told)} ({report.seconds:.1f} s).")
+    times = "" if report.options.stress is None else f", {report.options.stress} times at once,"
+    plural = "check" if checks == 1 else "checks"
+    terminal.line(f"{checks} {plural}{times} on {on}: {', '.join(told)} ({report.seconds:.1f} s).")
     red = len(report.red)
     if red:
         terminal.line(f"{red} {'is' if red == 1 else 'are'} red.", "bad")

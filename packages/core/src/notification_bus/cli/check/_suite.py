@@ -79,9 +79,7 @@ def _run(text: str, options: Options, tell: Tell) -> Report:
         options=options,
     )
     for result in [*_results(target, options, backends, tell), *_absent(options, absent)]:
-        report.results.append(
-            replace(result, reason=target.redact(result.reason), detail=target.redact(result.detail))
-        )
+        report.results.append(replace(result, reason=target.redact(result.reason), detail=target.redact(result.detail)))
     report.seconds = perf_counter() - began
     return report
 
@@ -150,9 +148,7 @@ def _one_by_one(target: Target, options: Options, backends: Sequence[str], tell:
             yield result
 
 
-def _at_once(
-    target: Target, options: Options, backend: str, checks: Sequence[Check], tell: Tell
-) -> Iterator[Result]:
+def _at_once(target: Target, options: Options, backend: str, checks: Sequence[Check], tell: Tell) -> Iterator[Result]:
     copies = options.stress or 1
     ended = 0
 

@@ -83,8 +83,12 @@ class _UrlTarget:
         self._notes: list[str] = []
         try:
             self._parts = urlsplit(url)
+        except ValueError as exc:
+            # The text is not shown: nothing tells which part of it is a password.
+            raise CommandError(f"TARGET cannot be read as a URL ({exc}); one is redis://localhost:6379") from None
+        try:
             self._shown = redact_url(url)
-        except ValueError as exc:  # BusURLError is one
+        except BusURLError as exc:
             raise self._error(exc) from None
         query = dict(parse_qsl(self._parts.query, keep_blank_values=True))
         if query.pop("channel", None) is not None:
@@ -158,7 +162,7 @@ class _UrlTarget:
         )
         options: object = getattr(bus, "options", None)
         return Capabilities(
-            buffer=options.buffer if isinstance(options, BusOptions) else SMALL["buffer"],
+            buffer=options.buffer if isinstance(options, BusOptions) else int(SMALL["buffer"]),
             max_body=max_body,
             fifo=False,
             gaps=False,

@@ -1,11 +1,11 @@
 """What the parts of the examination share: who is accused of what, and how things are started, said and heard."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from secrets import token_hex
-from typing import Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -106,8 +106,8 @@ class Desk:
                 close()
             self.accuse(
                 member,
-                f"`{method or member}` returned a {type(manager).__name__}, which is no async context manager: decorate it with "
-                f"`contextlib.asynccontextmanager`, and yield {yields}",
+                f"`{method or member}` returned a {type(manager).__name__}, which is no async context manager: "
+                f"decorate it with `contextlib.asynccontextmanager`, and yield {yields}",
             )
         return is_one
 
@@ -191,11 +191,9 @@ class Desk:
     async def say(self, say: Say, channel: str) -> int:
         """Say one marker, as well as it can be said; its number."""
         number = next(self._numbers)
-        with anyio.move_on_after(self.patience):
-            try:
-                await say(BusNotification(NUMBERED, {"run": channel, "n": number}))
-            except Exception:  # noqa: S110  # whoever waits for it will see that it did not arrive
-                pass
+        # Whoever waits for it will see that it did not arrive.
+        with anyio.move_on_after(self.patience), suppress(Exception):
+            await say(BusNotification(NUMBERED, {"run": channel, "n": number}))
         return number
 
     @staticmethod
@@ -229,6 +227,6 @@ class Desk:
 def shown(error: BaseException) -> str:
     """The innermost error, in one line."""
     while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

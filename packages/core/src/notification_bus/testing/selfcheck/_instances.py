@@ -77,7 +77,8 @@ async def examine_instances(desk: Desk) -> AsyncGenerator[Footing | None]:
             if mixed and not (texts_with(name, one) and texts_with(other, stranger)):
                 desk.accuse(
                     "instance",
-                    "`instance` does not use the channel that it is given: what is published on one is heard on another",
+                    "`instance` does not use the channel that it is given: what is published on one is heard on "
+                    "another",
                 )
             yield Footing(name, (ear, second_ear), (one, two), mixed)
 
@@ -107,9 +108,7 @@ def _compare(desk: Desk, bus: NotificationBus) -> None:
             )
 
 
-async def _apart(
-    desk: Desk, buses: tuple[NotificationBus, NotificationBus], ears: tuple[Ear, Ear]
-) -> None:
+async def _apart(desk: Desk, buses: tuple[NotificationBus, NotificationBus], ears: tuple[Ear, Ear]) -> None:
     """One instance does not hear the other. Who hears neither the other nor itself may just be deaf."""
     for bus, ear in zip(buses, ears, strict=True):
         if await desk.heard(bus.publish, ear, desk.patience / 3) is None:

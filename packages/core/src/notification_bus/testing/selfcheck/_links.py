@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import Final
 
 import anyio
 
@@ -157,10 +157,11 @@ async def _delay(desk: Desk, ground: _Ground, found: _Findings) -> None:
 async def _silent(desk: Desk, ground: _Ground, found: _Findings, fault: str) -> None:
     """A fault after which nothing comes through, unless a new connection is made."""
     before = ground.link.attempts
-    if await _begin(desk, ground, fault) and await desk.heard(ground.say, ground.ear, ground.window) is not None:
-        # A connection that is counted was made anew: that is what these faults allow.
-        if fault in ("stall", "deaf") or ground.link.attempts == before:
-            found.flowing.append(fault)
+    if not await _begin(desk, ground, fault) or await desk.heard(ground.say, ground.ear, ground.window) is None:
+        return
+    # A connection that is counted was made anew: that is what the other faults allow.
+    if fault in ("stall", "deaf") or ground.link.attempts == before:
+        found.flowing.append(fault)
 
 
 async def _stall(desk: Desk, ground: _Ground, found: _Findings) -> None:

@@ -50,7 +50,9 @@ def _impossible(capabilities: Capabilities) -> list[str]:
         found.append(f"the capability drop_logger={capabilities.drop_logger!r} is impossible: give a logger's name")
     backends: object = capabilities.backends
     listed: list[object] = (
-        [] if isinstance(backends, str) or not isinstance(backends, Sequence) else list(cast("Sequence[object]", backends))
+        []
+        if isinstance(backends, str) or not isinstance(backends, Sequence)
+        else list(cast("Sequence[object]", backends))
     )
     if not listed or any(name not in _BACKENDS for name in listed):
         found.append(f"the capability backends={backends!r} is impossible: name one or both of asyncio and trio")
@@ -114,4 +116,4 @@ def _takes(function: Callable[..., object], *arguments: object) -> bool:
 
 
 def _signature(function: Callable[..., object]) -> str:
-    return str(inspect.signature(function))
+    return f"({', '.join(inspect.signature(function).parameters)})"

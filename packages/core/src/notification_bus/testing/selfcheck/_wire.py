@@ -30,10 +30,7 @@ async def examine_wire(desk: Desk, footing: Footing) -> bool:
 async def _examine(desk: Desk, footing: Footing, wire: Wire, observed: Observed) -> bool:
     ear, other = footing.ears
     # What the other instance hears has been on the channel.
-    if (
-        not _shows_bytes(desk, observed)
-        or await desk.heard(footing.buses[0].publish, other, desk.patience / 2) is None
-    ):
+    if not _shows_bytes(desk, observed) or await desk.heard(footing.buses[0].publish, other, desk.patience / 2) is None:
         return False
     shows_bus = await desk.until(lambda: len(observed.bodies), desk.patience / 2)
     if not _shows_bytes(desk, observed):

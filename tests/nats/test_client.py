@@ -1,0 +1,103 @@
+"""What is changed of nats-py's client, at the places where the rest cannot show it."""
+
+import asyncio
+import logging
+import ssl
+
+import anyio
+import pytest
+from nats.aio.client import Client
+
+from notification_bus.testing._proxy import FaultProxy
+from notification_bus_nats._client import OneConnection, ping
+from tests.brokers import Provider, Server, certificates
+from tests.nats.helpers import bus_on, links_to, listening, proven, until
+
+
+async def quiet(_error: Exception) -> None:
+    """What nats-py reports is not looked at here."""
+
+
+async def test_end_of_a_connection_is_told_and_complete_with_something_pending(
+    each_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """nats-py's own closing fails when it cannot write out what is pending: no callback, and an open socket."""
+    ends: list[Exception | None] = []
+    async with FaultProxy(each_server.host, each_server.port) as proxy:
+        client = OneConnection(lambda _: None, ends.append, secure=False)
+        await client.connect(f"nats://{proxy.host}:{proxy.port}", allow_reconnect=False, error_cb=quiet)
+        client._pending_data_size = 6
+        await proxy.cut()
+        await until(lambda: ends)
+        await client.end(0)
+        await client.end(0)
+        assert links_to(proxy.port) == 0
+    await anyio.lowlevel.checkpoint()
+    assert "never retrieved" not in caplog.text
+
+
+async def test_answer_that_nobody_waits_for_any_more_does_not_end_the_reader(each_server: Server) -> None:
+    async with FaultProxy(each_server.host, each_server.port) as proxy:
+        client = Client()
+        await client.connect(f"nats://{proxy.host}:{proxy.port}", error_cb=quiet)
+        await proxy.stall()
+        waiting = asyncio.create_task(wait_for(client))
+        await until(lambda: client._pongs)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        await proxy.restore()
+        async with asyncio.timeout(5):
+            await (await ping(client))
+        await client.close()
+
+
+async def wait_for(client: Client) -> None:
+    pong = await ping(client)
+    await asyncio.wait({pong})
+
+
+async def test_other_tools_of_the_client_cannot_be_heard_as_notifications(each_server: Server) -> None:
+    """There is one subscription, and all that arrives is of it."""
+    heard: list[bytes] = []
+    client = OneConnection(heard.append, lambda _: None, secure=False)
+    await client.connect(each_server.url, allow_reconnect=False, error_cb=quiet)
+    await client.write(b"SUB a.b  1\r\nPUB a.b 2\r\nhi\r\nPUB a.c 2\r\nno\r\n")
+    async with asyncio.timeout(5):
+        await (await ping(client))
+    assert heard == [b"hi"]
+    await client.end(1)
+    with pytest.raises(ConnectionError, match="closed"):
+        await client.write(b"PING\r\n")
+
+
+async def test_discovered_server_is_verified_by_the_name_of_the_one_that_told_of_it(
+    brokers: Provider, channel: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A cluster tells of bare addresses, which do not stand in its certificate."""
+    from tests.brokers import LocalServer, free_port
+    from tests.nats.test_cluster import joined_any
+
+    pem = certificates(tmp_path_factory.mktemp("pem"), "localhost")
+    ports = [free_port(), free_port()]
+    config = "cluster {{ name: c, listen: 127.0.0.1:{}, routes: ['nats://127.0.0.1:{}'] }}\n"
+    context = ssl.create_default_context(cafile=pem.ca)
+    with (
+        brokers.dedicated("nats", tls=pem, text=config.format(ports[0], ports[1])) as first,
+        brokers.dedicated("nats", tls=pem, text=config.format(ports[1], ports[0])) as second,
+    ):
+        assert isinstance(first, LocalServer)
+        assert isinstance(second, LocalServer)
+        await until(lambda: joined_any(first))
+        bus = bus_on(f"tls://localhost:{first.port}", channel, tls=context)
+        async with bus, listening(bus) as ear:
+            await proven(bus, ear)
+            first.kill()
+            await proven(bus, ear, start=2_000_000)
+
+
+def test_nothing_is_logged_by_importing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    import notification_bus_nats
+
+    assert notification_bus_nats.__all__ == ["NatsBus"]
+    assert not caplog.records
