@@ -124,8 +124,8 @@ def wheels(session: nox.Session) -> None:
             session.run("uv", "venv", "--quiet", "--python", sys.executable, "alone", external=True)
             install = ("uv", "pip", "install", "--quiet", "--python", "alone", "--find-links", str(DIST))
             session.run(*install, _wheel(project["name"]), external=True)
-            python = next(Path("alone").glob("*/python*"))
-            session.run(str(python), "-c", f"import {_module(project['name'])}", external=True)
+            python = "alone/Scripts/python" if sys.platform == "win32" else "alone/bin/python"
+            session.run(python, "-c", f"import {_module(project['name'])}", external=True)
     session.install(*(_wheel(project["name"]) for project in PACKAGES.values()), *_groups("test"))
     with _without_sources(session):
         session.run("python", "-c", _NO_SOURCES, str(ROOT), *(_module(p["name"]) for p in PACKAGES.values()))

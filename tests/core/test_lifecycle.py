@@ -117,6 +117,7 @@ class TestCounting:
         assert bus.happened == []
         async with bus:
             bus.check()
+        assert bus.happened == ["start", "stop"]
 
     async def test_closing_at_once_from_several_tasks_stops_it_once_and_waits_for_it(self) -> None:
         bus = Counted()

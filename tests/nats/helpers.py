@@ -28,8 +28,9 @@ def note(number: int = 0, name: str = "test/note") -> BusNotification:
     return BusNotification(name, {"n": number})
 
 
-def bus_on(server: Server | str, channel: str, **options: Any) -> NatsBus:
-    return NatsBus(server if isinstance(server, str) else server.url, channel=channel, **{**QUICK, **options})
+def bus_on(server: Server | str | list[str], channel: str, **options: Any) -> NatsBus:
+    servers = server.url if isinstance(server, Server) else server
+    return NatsBus(servers, channel=channel, **{**QUICK, **options})
 
 
 async def until(condition: Callable[[], object], limit: float = LIMIT, what: str = "") -> None:
@@ -109,10 +110,10 @@ def reload(server: LocalServer, text: str) -> None:
 
 def links_to(port: int) -> int:
     """How many sockets of this process are connected to that port, read from the kernel."""
-    mine = set()
+    mine: set[str] = set()
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            mine.add(os.readlink(descriptor))
+            mine.add(str(descriptor.readlink()))
     count = 0
     for line in Path("/proc/self/net/tcp").read_text("ascii").splitlines()[1:]:
         words = line.split()

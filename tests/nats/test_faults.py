@@ -317,6 +317,6 @@ async def test_attempt_that_is_cut_off_begins_with_another_server_next_time(
     """Where the first of the servers swallows all the time that an attempt has."""
     await proxy.blackhole(new="accept")
     urls = [f"nats://{proxy.host}:{proxy.port}", each_server.url]
-    bus = NatsBus(urls, channel=channel, **{**QUICK, "connect_timeout": 60.0, "dont_randomize": True})
+    bus = bus_on(urls, channel, connect_timeout=60.0, dont_randomize=True)
     async with bus, listening(bus) as ear:
         await proven(bus, ear)

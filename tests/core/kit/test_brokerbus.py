@@ -1,7 +1,8 @@
 """A harness for nothing: whoever has written a `connect` has every hook of the kit."""
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Unpack
+from pathlib import Path
+from typing import Any, Unpack
 
 import anyio
 import pytest
@@ -73,21 +74,37 @@ def test_the_limit_is_that_of_the_connection_class_unless_it_is_given() -> None:
 
 def test_another_process_finds_a_function_of_a_module_and_no_other() -> None:
     assert BrokerBusHarness(make_bus).child == f"{__name__}:make_bus"
-    assert BrokerBusHarness(lambda channel: make_bus(channel)).child is None
+
+    def inner(channel: str) -> SimulatedBus:
+        return make_bus(channel)
+
+    assert BrokerBusHarness(inner).child is None
     assert BrokerBusHarness(make_bus, child="mine:harness").child == "mine:harness"
+
+
+def takes_nothing() -> None:
+    """No bus."""
+
+
+def wants_more(url: str, channel: str) -> None:
+    """No bus."""
+
+
+def gives_text(channel: str) -> str:
+    return channel
 
 
 @pytest.mark.parametrize(
     ("build", "says"),
     [
-        (lambda: None, "takes no keyword `channel`"),
-        (lambda url, channel: None, "wants url besides a channel: give a function that knows"),  # noqa: ARG005
-        (lambda channel: channel, "built a str, which is no BrokerBus: write a harness"),
+        (takes_nothing, "takes no keyword `channel`"),
+        (wants_more, "wants url besides a channel: give a function that knows"),
+        (gives_text, "built a str, which is no BrokerBus: write a harness"),
     ],
 )
-def test_what_builds_no_bus_is_refused(build: object, says: str) -> None:
+def test_what_builds_no_bus_is_refused(build: Any, says: str) -> None:
     with pytest.raises(TypeError, match=says):
-        BrokerBusHarness(build)  # type: ignore[arg-type]
+        BrokerBusHarness(build)
 
 
 # What it does
@@ -95,7 +112,8 @@ def test_what_builds_no_bus_is_refused(build: object, says: str) -> None:
 
 @BACKENDS
 def test_it_does_what_it_says(backend: str) -> None:
-    examination = examine_harness(BrokerBusHarness(lambda channel, **o: make_bus(channel, **o)), backend=backend)
+    """A child builds the same bus, on a broker of its own here, which is in its memory: so only its start is seen."""
+    examination = examine_harness(BrokerBusHarness(make_bus), backend=backend)
     assert not examination.faults
     assert examination.obstacle is None
 
@@ -105,11 +123,6 @@ def test_it_does_what_it_says(backend: str) -> None:
 def test_a_bus_that_keeps_the_contract_passes_on_it(backend: str, check: str) -> None:
     result = run_check(check, BrokerBusHarness(make_bus), backend=backend)
     assert result.outcome == "passed", result.reason
-
-
-def test_a_child_builds_the_same_bus() -> None:
-    """On a broker of its own here, which is in its memory; so only its start can be seen."""
-    assert not examine_harness(BrokerBusHarness(make_bus)).faults
 
 
 class Forgetful(SimulatedBus):
@@ -175,7 +188,10 @@ class RefusingBus(BrokerBus):
 @BACKENDS
 def test_what_the_broker_refuses_cannot_be_injected_and_text_is_bytes(backend: str) -> None:
     async def main() -> None:
-        wire = ConnectionWire(lambda channel: RefusingBus("refusing://", channel=channel))
+        def make(channel: str) -> RefusingBus:
+            return RefusingBus("refusing://", channel=channel)
+
+        wire = ConnectionWire(make)
         with pytest.raises(ValueError, match="too large"):
             await wire.inject("kit-wire", b"body")
         async with wire.observe("kit-wire") as observed:
@@ -209,7 +225,7 @@ def test_a_name_leads_to_a_harness_or_to_what_makes_one(name: str, kind: type) -
         ("harness", "is not of the form package.module:name"),
         ("no_such_module:harness", "there is no module 'no_such_module'"),
         ("notification_bus.no_such_module:harness", "there is no module 'notification_bus.no_such_module'"),
-        (f"{__name__}:HARNES", "there is no 'HARNES' in .*; it has HARNESS, make_bus"),
+        (f"{__name__}:HARNES", "there is no 'HARNES' in .*; there is HARNESS, make_bus, SmallBus"),
         (f"{__name__}:HARNESS.nothing", "there is no 'nothing'"),
         (f"{__name__}:NUMBER", "is a int, which is no harness"),
         (f"{__name__}:breaks", "cannot be made a harness: RuntimeError: no licence"),
@@ -225,5 +241,7 @@ def test_a_name_that_leads_nowhere_says_where_it_ended(spec: str, says: str) -> 
 def test_an_error_in_the_module_is_told(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_module.py").write_text("import no_such_library")  # type: ignore[operator]
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(SpecError, match="importing broken_module failed: ModuleNotFoundError: No module named 'no_such"):
+    with pytest.raises(
+        SpecError, match="importing broken_module failed: ModuleNotFoundError: No module named 'no_such"
+    ):
         load_harness("broken_module:harness")

@@ -1,7 +1,8 @@
 """Subscriptions of MCP servers over a notification bus. Needs `pip install "notification-bus[mcp]"`."""
 
 try:
-    from notification_bus.mcp._subscriptions import McpStats, McpSubscriptions
+    from notification_bus.mcp._listen import Authorize
+    from notification_bus.mcp._subscriptions import McpStats, McpSubscriptions, StreamOptionValues
 except ModuleNotFoundError as exc:
     if exc.name is None or exc.name.partition(".")[0] not in {"mcp", "mcp_types"}:
         raise
@@ -9,4 +10,4 @@ except ModuleNotFoundError as exc:
         'notification_bus.mcp needs the MCP SDK, version 2: pip install "notification-bus[mcp]"', name=exc.name
     ) from exc
 
-__all__ = ["McpStats", "McpSubscriptions"]
+__all__ = ["Authorize", "McpStats", "McpSubscriptions", "StreamOptionValues"]

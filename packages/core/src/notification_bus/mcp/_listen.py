@@ -2,24 +2,32 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
+import anyio
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+from pydantic import ValidationError
 
+from notification_bus._backend import BackgroundTask
 from notification_bus._warnings import FloodLog
 from notification_bus.errors import NotificationBusError
 from notification_bus.subscriptions import (
+    Capabilities,
     InvalidFilterError,
     SubscriptionFilter,
     SubscriptionLimitError,
     SubscriptionMessage,
     SubscriptionRegistry,
     SubscriptionsClosedError,
+    SubscriptionStream,
 )
 
 __all__ = ["Authorize", "ListenHandler"]
@@ -27,8 +35,8 @@ __all__ = ["Authorize", "ListenHandler"]
 Authorize: TypeAlias = Callable[
     [ServerRequestContext[Any, Any], SubscriptionFilter], SubscriptionFilter | Awaitable[SubscriptionFilter]
 ]
-"""Narrows what a caller may watch: gets the request's context and the filter asked for, and returns what of it is allowed.
-It cannot widen it. Raising `PermissionError` refuses the stream."""
+"""Narrows what a caller may watch: gets the request's context and what was asked for, as far as the server can push it,
+and returns what of it is allowed. It cannot widen it. Whatever it raises refuses the stream."""
 
 _NOTIFICATIONS: Final[dict[str, type[Any]]] = {
     "notifications/subscriptions/acknowledged": types.SubscriptionsAcknowledgedNotification,
@@ -44,16 +52,33 @@ _REFUSED: Final = "this caller may not open this subscription"
 _UNAVAILABLE: Final = "subscriptions are not available at the moment: try again"
 """What is wrong with the broker is for the server's log; it is nothing that a client could mend, or should know."""
 
+_FORWARDING: Final = 0.05
+"""Seconds that a transport has to send on what it was given."""
+
 
 class ListenHandler:
-    """Serves a listen stream for each call: acknowledgment first, then what its filter admits, then the final result."""
+    """Serves a listen stream for each call: acknowledgment first, then what its filter admits, then the final result.
 
-    def __init__(self, registry: SubscriptionRegistry, authorize: Authorize | None, logger: logging.Logger) -> None:
+    Args:
+        registry: Holds the streams.
+        can_push: What the server advertises to a client of a protocol version.
+        authorize: See there.
+        logger: For what the client is not told.
+    """
+
+    def __init__(
+        self,
+        registry: SubscriptionRegistry,
+        can_push: Callable[[str], Capabilities],
+        authorize: Authorize | None,
+        logger: logging.Logger,
+    ) -> None:
         self._registry = registry
+        self._can_push = can_push
         self._authorize = authorize
         self._floods = FloodLog(logger)
         self._logger = logger
-        self._in_flight: WeakKeyDictionary[Any, set[types.RequestId]] = WeakKeyDictionary()
+        self._in_flight: WeakKeyDictionary[object, set[types.RequestId]] = WeakKeyDictionary()
 
     async def __call__(
         self, ctx: ServerRequestContext[Any, Any], params: types.SubscriptionsListenRequestParams
@@ -61,42 +86,53 @@ class ListenHandler:
         request_id = ctx.request_id
         if request_id is None:
             raise MCPError(types.INVALID_REQUEST, "subscriptions/listen needs the id of a request")
-        in_flight = self._in_flight.setdefault(ctx.session, set())
+        with self._only_one(ctx, request_id):
+            async with AsyncExitStack() as stack:
+                stream = await self._open(stack, ctx, request_id, params)
+                # The acknowledgment is the first of these, and everything goes out from this one task.
+                async for message in stream:
+                    await ctx.session.send_notification(_notification(message), related_request_id=request_id)
+                _once_answered(stream.defer_result())
+            return types.SubscriptionsListenResult(_meta=stream.meta)
+
+    @contextmanager
+    def _only_one(self, ctx: ServerRequestContext[Any, Any], request_id: types.RequestId) -> Generator[None]:
+        """Refuse the id of a stream that is open on the same connection: neither could be cancelled or told apart."""
+        connection = _connection_of(ctx)
+        in_flight: set[types.RequestId] = set() if connection is None else self._in_flight.setdefault(connection, set())
         if request_id in in_flight:
             raise MCPError(
                 types.INVALID_REQUEST,
-                f"a listen with the id {request_id!r} is open on this connection already: use another id",
+                f"a listen with the id {request_id!r:.100} is open on this connection already: use another id",
             )
         in_flight.add(request_id)
         try:
-            return await self._serve(ctx, request_id, params)
+            yield
         finally:
             in_flight.discard(request_id)
 
-    async def _serve(
+    async def _open(
         self,
+        stack: AsyncExitStack,
         ctx: ServerRequestContext[Any, Any],
         request_id: types.RequestId,
         params: types.SubscriptionsListenRequestParams,
-    ) -> types.SubscriptionsListenResult:
-        requested = await self._allowed(ctx, _filter_of(params))
-        stream = self._registry.listen(request_id, requested)
+    ) -> SubscriptionStream:
         try:
-            await stream.__aenter__()
+            # The limits come before `authorize`, which may have to ask a database about each URI.
+            requested = self._registry.narrow(_filter_of(ctx, params).narrow(self._can_push(ctx.protocol_version)))
+            allowed = await self._allowed(ctx, requested)
+            return await stack.enter_async_context(self._registry.listen(request_id, allowed))
+        except InvalidFilterError as exc:
+            raise MCPError(types.INVALID_PARAMS, str(exc)) from None
         except SubscriptionLimitError as exc:
             code = types.INTERNAL_ERROR if exc.limit == "max_streams" else types.INVALID_PARAMS
             raise MCPError(code, str(exc)) from None
         except SubscriptionsClosedError as exc:
             raise MCPError(types.INTERNAL_ERROR, str(exc)) from None
         except NotificationBusError as exc:
-            self._floods.add("listen", f"a listen was refused, since the bus is not ready: {exc}")
+            self._floods.add("listen", f"a listen was refused: {exc}")
             raise MCPError(types.INTERNAL_ERROR, _UNAVAILABLE) from None
-        async with _Leaving(stream):
-            # The acknowledgment is the first of these, and everything goes out from this one task.
-            async for message in stream:
-                await ctx.session.send_notification(_notification(message), related_request_id=request_id)
-            _release_when_answered(stream.defer_result())
-        return types.SubscriptionsListenResult(_meta=stream.meta)
 
     async def _allowed(self, ctx: ServerRequestContext[Any, Any], requested: SubscriptionFilter) -> SubscriptionFilter:
         if self._authorize is None:
@@ -113,42 +149,54 @@ class ListenHandler:
             raise MCPError(types.INVALID_REQUEST, _REFUSED) from None
 
 
-class _Leaving:
-    """The leaving half of a stream's context, which was entered where its errors have a meaning."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    async def __aenter__(self) -> None:
-        return None
-
-    async def __aexit__(self, *exc: Any) -> None:
-        await self._stream.__aexit__(*exc)
+def _filter_of(
+    ctx: ServerRequestContext[Any, Any], params: types.SubscriptionsListenRequestParams
+) -> SubscriptionFilter:
+    # As it was sent: the model of the SDK has turned `"yes"` into True, and a copy of 100,000 URIs costs its time.
+    raw = ctx.params.get("notifications") if isinstance(ctx.params, Mapping) else None
+    return SubscriptionFilter.from_wire(
+        params.notifications.model_dump(by_alias=True, exclude_none=True) if raw is None else raw
+    )
 
 
-def _filter_of(params: types.SubscriptionsListenRequestParams) -> SubscriptionFilter:
-    try:
-        return SubscriptionFilter.from_wire(params.notifications.model_dump(by_alias=True, exclude_none=True))
-    except InvalidFilterError as exc:
-        raise MCPError(types.INVALID_PARAMS, str(exc)) from None
+def _connection_of(ctx: ServerRequestContext[Any, Any]) -> object | None:
+    """What stands for the connection of a request; `None` where each request has a connection of its own (HTTP).
+
+    The context has no word for it: the session is made anew for each request. The channel for unsolicited messages is
+    one for each connection over stdio. Where another version of the SDK hides it, nothing is refused.
+    """
+    channel = getattr(getattr(ctx.session, "_connection", None), "outbound", None)
+    # Over HTTP all requests share one that goes nowhere.
+    return None if channel is None or type(channel).__name__ == "_NoChannelOutbound" else channel
 
 
 def _notification(message: SubscriptionMessage) -> Any:
-    return _NOTIFICATIONS[message.method].model_validate({"method": message.method, "params": message.params})
-
-
-def _release_when_answered(release: Callable[[], None]) -> None:
-    """Let a drain go on once the final result has been written, which the SDK does in this task after the handler."""
+    model = _NOTIFICATIONS[message.method]
     try:
-        loop = asyncio.get_running_loop()
+        return model.model_validate({"method": message.method, "params": message.params})
+    except ValidationError:
+        # Params that a stranger published: members that the SDK cannot read must not end the stream.
+        params: dict[str, Any] = {
+            name: message.params[name] for name in ("uri", "notifications") if name in message.params
+        }
+        params["_meta"] = {SUBSCRIPTION_ID_META_KEY: message.params["_meta"][SUBSCRIPTION_ID_META_KEY]}
+        return model.model_validate({"method": message.method, "params": params})
+
+
+def _once_answered(release: Callable[[], None]) -> None:
+    """Let a drain go on when the final result has been written, which the SDK does after the handler, in its task."""
+    try:
+        task = asyncio.current_task()
     except RuntimeError:
-        release()
-        return
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101  # a coroutine runs in one
-    # The transport's own task sends it on: give that its turns, too.
-    task.add_done_callback(lambda _: loop.call_later(_FORWARDING, release))
+        task = None
+    if task is None:
+        BackgroundTask(partial(_release_later, release), "notification-bus: release of a drained stream")
+    else:
+        # The transport's own task sends it on: give that its turns, too.
+        loop = task.get_loop()
+        task.add_done_callback(lambda _: loop.call_later(_FORWARDING, release))
 
 
-_FORWARDING: Final = 0.05
-"""Seconds that a transport has to send on what it was given."""
+async def _release_later(release: Callable[[], None]) -> None:
+    await anyio.sleep(_FORWARDING)
+    release()

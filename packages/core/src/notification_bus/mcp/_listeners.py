@@ -65,6 +65,10 @@ class Listeners:
         if len(self._remembered) > _MAX_URIS:
             del self._remembered[next(iter(self._remembered))]
 
+    def may_watch(self, uri: str) -> bool:
+        """Whether a listener is to be told of updates of this resource."""
+        return uri in self._by_uri or bool(self._opaque)
+
     def uris(self) -> list[str]:
         """The resources to report as changed when nobody knows which did."""
         return list(dict.fromkeys(chain(self._by_uri, self._remembered if self._opaque else ())))

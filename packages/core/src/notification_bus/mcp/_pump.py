@@ -54,6 +54,11 @@ class Pump(CountedBus):
         return self._home is not None and self._ready.is_set()
 
     @property
+    def users(self) -> int:
+        """Lifespans that are entered now."""
+        return 0 if self._home is None else self._entered
+
+    @property
     def home(self) -> object:
         """The event loop that the pump runs in.
 

@@ -3,10 +3,13 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypedDict, TypeVar, Unpack
+from weakref import WeakSet
 
+from mcp.server.mcpserver import MCPServer
 from mcp.server.subscriptions import (
     PromptsListChanged,
     ResourcesListChanged,
@@ -14,22 +17,41 @@ from mcp.server.subscriptions import (
     ServerEvent,
     ToolsListChanged,
 )
+from mcp_types import SubscriptionsListenRequestParams
 
-from notification_bus._backend import current_loop, loop_is_over
+from notification_bus._backend import BackgroundTask, current_loop, loop_is_over
 from notification_bus._warnings import FloodLog
 from notification_bus.bus import NotificationBus
 from notification_bus.errors import BusClosedError
 from notification_bus.mcp._delivery import Delivery
 from notification_bus.mcp._events import to_notification
+from notification_bus.mcp._install import advertise, host_of, watch_lists
+from notification_bus.mcp._listen import Authorize, ListenHandler
 from notification_bus.mcp._listeners import Listeners
 from notification_bus.mcp._pump import Pump
+from notification_bus.mcp._signals import SignalChain
+from notification_bus.subscriptions import Capabilities, SubscriptionRegistry, SubscriptionStats
 
-__all__ = ["McpStats", "McpSubscriptions"]
+__all__ = ["McpStats", "McpSubscriptions", "StreamOptionValues"]
 
 ServerT = TypeVar("ServerT")
 ResultT = TypeVar("ResultT")
 
 _logger = logging.getLogger("notification_bus.mcp")
+
+
+class StreamOptionValues(TypedDict, total=False):
+    """Options of the listen streams as keywords; what each means is said in `subscriptions.RegistryOptions`."""
+
+    max_streams: int
+    max_uris: int
+    max_uri_length: int
+    max_lifetime: float | None
+    drain: float
+    gap_spread: float
+    gap_interval: float
+    sub_resources: bool
+    end_empty: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +79,10 @@ class McpStats:
     listener_errors: int
     """Times that a listener raised."""
 
+    streams: SubscriptionStats | None
+    """What is counted of the listen streams that `install` has this object serve; `None` where it was not called. The
+    counts above are about the SDK's own streams, and listeners of yours."""
+
 
 class McpSubscriptions:
     """What `MCPServer(subscriptions=...)` takes, over a notification bus: changes reach the clients of every replica.
@@ -66,8 +92,10 @@ class McpSubscriptions:
     mcp = MCPServer("board", subscriptions=subscriptions, lifespan=subscriptions.lifespan)
     ```
 
-    Tools stay as they are: `await ctx.notify_tools_changed()` and the rest go through here. It keeps the SDK's
-    `SubscriptionBus` protocol, so the low-level `Server` uses it by `ListenHandler(subscriptions)`.
+    Tools stay as they are: `await ctx.notify_tools_changed()` and the rest go through here. `install` has it serve the
+    listen streams, too, in place of the SDK's handler: within limits, orderly at the end, and on servers that serve
+    none. Without that it keeps the SDK's `SubscriptionBus` protocol, and the low-level `Server` uses it by
+    `ListenHandler(subscriptions)`.
 
     * What a tool publishes is handed to the bus and comes back from it, to this replica as to every other. Publishing
       never waits for the broker and never fails because of it, since the change has already been made.
@@ -84,10 +112,29 @@ class McpSubscriptions:
             other is used as it is.
         ready_timeout: Seconds that the start of a server waits for the bus to confirm. After that the server starts all
             the same, with a warning: it must come up while its broker is down. One start waits once, however many
-            connections enter the lifespan.
+            connections enter the lifespan. After `install`, a listen waits as long, and is refused then.
+        capabilities: What the server is to say that it can push, after `install`; by default all that it has.
+        authorize: Narrows what a caller may watch, after `install`: `authorize(context, filter)` returns a filter, or
+            an awaitable of one. Raising `PermissionError` refuses the stream.
+        drain_on_signals: End the streams, after `install`, when SIGTERM or SIGINT reaches the process: servers such as
+            uvicorn wait for open streams, for ever, before they leave the lifespan. Handlers are chained to.
+        options: For the streams, after `install`; see `subscriptions.RegistryOptions`.
+
+    Raises:
+        TypeError: `bus` is none.
+        RegistryOptionError: An option is of the wrong type or out of range.
     """
 
-    def __init__(self, bus: NotificationBus, *, ready_timeout: float = 2.0) -> None:
+    def __init__(
+        self,
+        bus: NotificationBus,
+        *,
+        ready_timeout: float = 2.0,
+        capabilities: Capabilities | None = None,
+        authorize: Authorize | None = None,
+        drain_on_signals: bool = True,
+        **options: Unpack[StreamOptionValues],
+    ) -> None:
         if not isinstance(bus, NotificationBus):
             raise TypeError(
                 f"McpSubscriptions takes a NotificationBus, not a {type(bus).__name__}: "
@@ -98,6 +145,14 @@ class McpSubscriptions:
         self._listeners = Listeners()
         self._delivery = Delivery(self._listeners, _logger, floods)
         self._pump = Pump(bus, self._delivery, _logger, floods, ready_timeout)
+        self._registry = SubscriptionRegistry(bus, capabilities=capabilities, ready_timeout=ready_timeout, **options)
+        self._authorize = authorize
+        self._drain_on_signals = drain_on_signals
+        self._signals: SignalChain | None = None
+        self._hosts: WeakSet[object] = WeakSet()
+        self._watched: WeakSet[object] = WeakSet()
+        self._installed = False
+        self._untold: dict[ServerEvent, None] = {}
 
     def __repr__(self) -> str:
         return f"<McpSubscriptions over {self.bus!r}>"
@@ -116,9 +171,24 @@ class McpSubscriptions:
             Exception: Whatever entering the bus raises, such as `BusBackendError`. A broker that does not answer is no
                 error here.
         """
-        async with self._pump:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._pump)
             await self._pump.wait_started()
+            if self._installed:
+                await stack.enter_async_context(self._registry)
+                stack.callback(self._unchain_signals)
+                self._chain_signals()
             yield {}
+
+    def _chain_signals(self) -> None:
+        if self._drain_on_signals and (self._signals is None or self._signals.loop is not current_loop()):
+            self._signals = SignalChain(self._registry.begin_drain, self.drain)
+
+    def _unchain_signals(self) -> None:
+        # By the last lifespan that is left.
+        if self._signals is not None and self._pump.users == 1:
+            self._signals.take_back()
+            self._signals = None
 
     def compose(
         self, lifespan: Callable[[ServerT], AbstractAsyncContextManager[ResultT]]
@@ -137,6 +207,93 @@ class McpSubscriptions:
                 yield result
 
         return composed
+
+    def install(self, server: object, *, watch: bool = False) -> None:
+        """Serve the listen streams of a server: an `MCPServer`, a low-level `Server`, or a `FastMCP`.
+
+        To be called once the server is built, before it runs. The server is also given `lifespan=`, and an `MCPServer`
+        `subscriptions=`, since that is where `ctx.notify_*` goes.
+
+        * A client is acknowledged what it asked for and the server can push; the server says to clients what that is.
+        * A client that does not read loses nothing and costs nothing: what changed twice is told once.
+        * The streams end with their final result when the server is told to stop; see `drain`.
+
+        Args:
+            server: One server, or one after the other; calling it twice for one does no harm.
+            watch: Also tell of changes of the server's own lists: of `add_tool`, `remove_tool`, `enable`, `disable`
+                and the like, on this server (not on those mounted in it), while it runs.
+
+        Raises:
+            TypeError: It is no server that can be served; or `watch` is set and it keeps no lists.
+            ValueError: An `MCPServer` that was built without `subscriptions=` this object.
+            RuntimeError: The first server is installed while the lifespan runs already.
+        """
+        host = host_of(server)
+        if isinstance(server, MCPServer) and server._subscriptions is not self:  # noqa: SLF001
+            raise ValueError(
+                "this MCPServer was built without these subscriptions, and what its tools publish by ctx.notify_*() "
+                "would go elsewhere: build it as MCPServer(..., subscriptions=subscriptions, "
+                "lifespan=subscriptions.lifespan), then install"
+            )
+        if self._pump.users and not self._installed:
+            raise RuntimeError("install() before the server starts: its lifespan has begun without the streams")
+        if watch and host.low_level not in self._watched:
+            watch_lists(host, self._tell)
+            self._watched.add(host.low_level)
+        if host.low_level not in self._hosts:
+            can_push = advertise(host.low_level, self._registry.capabilities)
+            handler = ListenHandler(self._registry, can_push, self._authorize, _logger)
+            host.low_level.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, handler)
+            self._hosts.add(host.low_level)
+        self._installed = True
+
+    async def drain(self, timeout: float | None = None) -> int:
+        """End the listen streams, and wait until each client has its final result. Later listens are refused.
+
+        Done by itself on SIGTERM and SIGINT, and when the lifespan is left. To be called where neither comes before
+        the transport goes: hypercorn's workers hear of no signal. Concerns streams that `install` has served.
+
+        Args:
+            timeout: Seconds to wait at most; `None` takes what is left of the option `drain` (2.0), counted from the
+                first call or the signal.
+
+        Returns:
+            Streams that had not handed over their result by then; 0 is a graceful end for every client.
+        """
+        return await self._registry.drain(timeout)
+
+    def is_subscribed(self, uri: str) -> bool:
+        """Whether a client of *this replica* may be watching a resource.
+
+        Use it to skip work that only serves those. Never use it to decide whether to publish: other replicas have
+        other clients.
+        """
+        return self._registry.is_subscribed(uri) or self._listeners.may_watch(uri)
+
+    def _tell(self, event: ServerEvent) -> None:
+        """Publish from code that cannot wait, in any thread. What happens before the start is no change."""
+        if not self._pump.users or event in self._untold:
+            return
+        loop: Any = self._pump.home
+        self._untold[event] = None
+        try:
+            if isinstance(loop, asyncio.AbstractEventLoop):
+                loop.call_soon_threadsafe(self._start_telling, event)
+            else:
+                loop.run_sync_soon(self._start_telling, event)
+        except RuntimeError:  # the loop has ended: nobody is there to be told
+            self._untold.pop(event, None)
+
+    def _start_telling(self, event: ServerEvent) -> None:
+        # First, so that a change from here on is told of once more.
+        self._untold.pop(event, None)
+        BackgroundTask(partial(self._publish_quietly, event), "notification-bus: a list has changed")
+
+    async def _publish_quietly(self, event: ServerEvent) -> None:
+        try:
+            await self.publish(event)
+        except Exception:
+            _logger.warning("a change of the server's own lists could not be published", exc_info=True)
 
     async def publish(self, event: ServerEvent) -> None:
         """Tell the clients of every replica. The SDK calls this for `ctx.notify_*`.
@@ -235,11 +392,12 @@ class McpSubscriptions:
     def stats(self) -> McpStats:
         """What has been counted up to now."""
         return McpStats(
-            ready=self._pump.ready,
+            ready=self._pump.ready and (not self._installed or self._registry.stats().ready),
             listeners=len(self._listeners),
             delivered=self._delivery.delivered,
             coalesced=self._delivery.coalesced,
             ignored=self._pump.ignored,
             gaps=self._pump.gaps,
             listener_errors=self._delivery.listener_errors,
+            streams=self._registry.stats() if self._installed else None,
         )

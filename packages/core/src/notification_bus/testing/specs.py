@@ -3,6 +3,7 @@
 import importlib
 import inspect
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any, cast
 
 from notification_bus.broker import BrokerBus
@@ -50,19 +51,23 @@ def _look_up(spec: str, module_name: str, name: str) -> object:
         try:
             found = getattr(found, part)
         except AttributeError:
-            raise SpecError(f"{spec}: there is no {part!r} in {module_name}{_like(found)}") from None
+            raise SpecError(f"{spec}: there is no {part!r} in {module_name}{_like(part, found)}") from None
     return found
 
 
-def _like(module: object) -> str:
-    """The names in a module that could be meant."""
-    names = [name for name, value in vars(module).items() if not name.startswith("_") and _could_be(module, value)]
-    return f"; it has {', '.join(names[:8])}" if names else ""
+def _like(name: str, module: object) -> str:
+    """The names in a module that could be meant: those that look like it, and what looks like a harness."""
+    public = {n: value for n, value in vars(module).items() if not n.startswith("_")}
+    names = get_close_matches(name, public, n=3, cutoff=0.7)
+    names += [n for n, value in public.items() if _could_be(module, value) and n not in names]
+    return f"; there is {', '.join(names[:5])}" if names else ""
 
 
 def _could_be(module: object, value: object) -> bool:
-    own = getattr(value, "__module__", "") == getattr(module, "__name__", None)
-    return _is_harness(value) or (own and callable(value))
+    own = getattr(value, "__module__", None) == getattr(module, "__name__", "")
+    if inspect.isclass(value) or inspect.isfunction(value):
+        return own and (_is_harness(value) or _is_bus_class(value) or _wants_a_channel(value))
+    return _is_harness(value)
 
 
 def _is_harness(thing: object) -> bool:

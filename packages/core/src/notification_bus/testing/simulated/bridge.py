@@ -89,9 +89,12 @@ def listen(broker: SimulatedBroker) -> int:
                 del broker, bridge
 
     def stop() -> None:
-        # Only a connection wakes an `accept` on every system.
-        with suppress(OSError):
-            socket.create_connection(("127.0.0.1", port)).close()
+        try:
+            listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            # Not every system knows this of a listener; there, a connection wakes its `accept`.
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", port)).close()
 
     threading.Thread(target=accept, name="waits for other simulated brokers", daemon=True).start()
     weakref.finalize(broker, stop)
