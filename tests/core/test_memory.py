@@ -1,6 +1,8 @@
 """`MemoryBus`: the contract within one process and event loop, on both async libraries."""
 
+import gc
 import logging
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -115,6 +117,16 @@ class TestDelivery:
                 await b.aclose()
                 await a.publish(note(0))
             assert b.stats().delivered == 0
+
+    async def test_a_bus_that_has_left_the_channel_is_not_kept_alive_by_it(self) -> None:
+        async with MemoryBus("board") as a:
+            gone = MemoryBus("board")
+            async with gone:
+                await a.publish(note(0))
+            reference = weakref.ref(gone)
+            del gone
+            gc.collect()
+            assert reference() is None
 
     async def test_what_one_subscriber_does_to_the_params_another_does_not_see(self) -> None:
         async with MemoryBus() as bus, bus.subscribe() as one, bus.subscribe() as other:

@@ -147,7 +147,8 @@ class TestSplitting:
         assert split_url("redis://h?channel=board%23staging")[1] == {"channel": "board#staging"}
 
     @pytest.mark.parametrize(
-        "url", ["redis://u:p/w@host", "redis://u:p?w@host", "redis://u:p#w@host", "redis://u:12/3@host", "redis://h:x"]
+        "url",
+        ["redis://u:p/w@host", "redis://u:p?w@host", "redis://u:p#w@host", "redis://u:12/3@host", "redis://a:1,b:x"],
     )
     def test_a_password_that_cuts_the_url_is_told_to_be_encoded(self, url: str) -> None:
         assert "percent-encode the special characters of the user, the password" in url_error(split_url, url)

@@ -9,17 +9,22 @@ from typing import Final, Literal
 
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
+from starlette.applications import Starlette
 
 from notification_bus import OpenableBus, open_bus
 from notification_bus.mcp import McpSubscriptions
 
-__all__ = ["BUS", "LAST", "STDIO", "TASK", "Kind", "build"]
+__all__ = ["BUS", "INSTALL", "LAST", "STDIO", "TASK", "Kind", "app", "build"]
 
 BUS: Final = "NOTIFICATION_BUS_TEST_BOARD"
 """The environment variable with the bus's URL."""
 
 STDIO: Final = "NOTIFICATION_BUS_TEST_STDIO"
 """Set where the board is to be served over standard input and output."""
+
+INSTALL: Final = "NOTIFICATION_BUS_TEST_INSTALL"
+"""Set where the board's streams are to be served by `McpSubscriptions.install`, not by the SDK; then the server that is
+run waits for open streams as long as it does by default."""
 
 TASK: Final = "board://tasks/1"
 LAST: Final = "board://last"
@@ -81,15 +86,30 @@ def _watch_parent() -> None:
     os._exit(0)
 
 
+def _from_environment() -> MCPServer[dict[str, object]]:
+    subscriptions = McpSubscriptions(open_bus(os.environ[BUS]), ready_timeout=1.0)
+    mcp = build("board", subscriptions)
+    if INSTALL in os.environ:
+        subscriptions.install(mcp)
+    return mcp
+
+
+def app() -> Starlette:
+    """For servers that are told where to find an application."""
+    return _from_environment().streamable_http_app()
+
+
 def _main() -> None:
-    mcp = build("board", McpSubscriptions(open_bus(os.environ[BUS]), ready_timeout=1.0))
+    mcp = _from_environment()
     if STDIO in os.environ:
         mcp.run()
         return
     threading.Thread(target=_watch_parent, daemon=True).start()
     listening = socket.create_server(("127.0.0.1", 0))
     print(listening.getsockname()[1], flush=True)  # noqa: T201  # the parent reads the port
-    config = uvicorn.Config(mcp.streamable_http_app(), log_level="warning", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        mcp.streamable_http_app(), log_level="warning", timeout_graceful_shutdown=None if INSTALL in os.environ else 1
+    )
     uvicorn.Server(config).run(sockets=[listening])
 
 

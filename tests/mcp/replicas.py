@@ -12,9 +12,9 @@ from typing import Final
 import anyio
 from mcp.client.subscriptions import ServerEvent, Subscription
 
-from tests.mcp.board import BUS
+from tests.mcp.board import BUS, INSTALL
 
-__all__ = ["LIMIT", "ROOT", "expect", "stalled_listener", "start_replicas"]
+__all__ = ["LIMIT", "ROOT", "expect", "replica", "stalled_listener", "start_replicas", "url_of"]
 
 LIMIT: Final = 20.0
 """Seconds that anything may take that must happen."""
@@ -23,25 +23,28 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 @contextmanager
-def start_replicas(bus_url: str, count: int = 2) -> Generator[Sequence[str]]:
+def start_replicas(bus_url: str, count: int = 2, *, install: bool = False) -> Generator[Sequence[str]]:
     """The URLs of running replicas that share a bus. They are killed at the end."""
     with ExitStack() as stack:
-        processes = [stack.enter_context(_replica(bus_url)) for _ in range(count)]
-        urls: list[str] = []
-        for process in processes:
-            assert process.stdout is not None
-            port = process.stdout.readline().strip()
-            assert port, f"a replica ended at start with code {process.wait(LIMIT)}; its errors are above"
-            urls.append(f"http://127.0.0.1:{port}/mcp")
-        yield urls
+        processes = [stack.enter_context(replica(bus_url, install=install)) for _ in range(count)]
+        yield [url_of(process) for process in processes]
+
+
+def url_of(process: subprocess.Popen[str]) -> str:
+    """Where a replica listens; waits until it does."""
+    assert process.stdout is not None
+    port = process.stdout.readline().strip()
+    assert port, f"a replica ended at start with code {process.wait(LIMIT)}; its errors are above"
+    return f"http://127.0.0.1:{port}/mcp"
 
 
 @contextmanager
-def _replica(bus_url: str) -> Generator[subprocess.Popen[str]]:
+def replica(bus_url: str, *, install: bool = False) -> Generator[subprocess.Popen[str]]:
+    """A process that is killed at the end, if it is there still."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.mcp.board"],
         cwd=ROOT,
-        env=os.environ | {BUS: bus_url},
+        env=os.environ | {BUS: bus_url} | ({INSTALL: "1"} if install else {}),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         encoding="utf-8",

@@ -197,8 +197,7 @@ async def test_what_the_client_is_not_allowed_is_said(
                     await proven(bus, ear)
 
 
-async def test_large_batch_waits_for_the_clients_buffer(each_server: Server, channel: str) -> None:
-    """Beyond its own limit nats-py's `publish` would wait by itself, deaf to cancellation."""
+async def test_bodies_larger_than_the_clients_buffer_pass(each_server: Server, channel: str) -> None:
     async with connected(each_server.url) as client:
         bus = bus_of(client, channel, probe_timeout=10.0)
         async with bus, listening(bus) as ear:
@@ -206,3 +205,56 @@ async def test_large_batch_waits_for_the_clients_buffer(each_server: Server, cha
                 await bus.publish(note(number, "x" * 900_000))
             await until(lambda: len(ear.heard) == 20)
             assert ear.numbers == list(range(20))
+
+
+async def test_client_that_is_not_connected_is_given_nothing_to_keep(server: Server, channel: str) -> None:
+    """N08: it would send it when it is late."""
+    async with connected(server.url) as client:
+        bus = bus_of(client, channel)
+        async with bus, listening(bus) as ear:
+            await proven(bus, ear)
+            server.kill()
+            await until(lambda: not client.is_connected)
+            for number in range(100):
+                await bus.publish(note(number))
+            await until(lambda: not bus.stats().connected)
+            assert client.pending_data_size < 100
+            server.restart()
+            await ear.wait_for(note(99))
+
+
+async def test_client_whose_buffer_is_full_is_given_no_more(server: Server, channel: str) -> None:
+    """Beyond its own limit nats-py's `publish` would wait by itself, deaf to cancellation."""
+    async with connected(server.url) as client:
+        bus = bus_of(client, channel)
+        async with bus, listening(bus) as ear:
+            await proven(bus, ear)
+            server.freeze()
+            while client.pending_data_size < 1_200_000:
+                await client.publish("other", bytes(100_000))
+                await asyncio.sleep(0)
+            held = client.pending_data_size
+            await bus.publish(note(1, "x" * 1000))
+            await until(lambda: not bus.stats().connected)
+            assert client.pending_data_size < held + 1000
+            server.thaw()
+            await proven(bus, ear, start=2_000_000)
+
+
+async def test_busy_client_carries_the_bus_beside_its_other_work(each_server: Server, channel: str) -> None:
+    async with connected(each_server.url) as client:
+        bus = bus_of(client, channel)
+        async with bus, listening(bus) as ear:
+
+            async def work() -> None:
+                while True:
+                    await client.publish("other", b"work")
+                    await asyncio.sleep(0)
+
+            working = asyncio.create_task(work())
+            for number in range(1000):
+                await bus.publish(note(number))
+            await ear.wait_for(note(999))
+            working.cancel()
+            await asyncio.wait({working})
+            assert bus.stats().reconnects == 0

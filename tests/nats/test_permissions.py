@@ -152,4 +152,4 @@ async def test_permissions_of_mixed_case_are_recognised(brokers: Provider, caplo
         async with bus:
             await bus.wait_ready()
             await bus.publish(note(1))
-            await until(lambda: any("'Board.Prod'" in said for said in warnings(caplog)), 5)
+            await until(lambda: any("not allowed to publish to 'Board.Prod'" in said for said in warnings(caplog)), 5)

@@ -28,7 +28,7 @@ class Pair:
         return f"postgresql://postgres@{hosts}/postgres{query}"
 
 
-@pytest.fixture(params=FLAVOURS)
+@pytest.fixture(params=FLAVOURS[:1])
 async def pair(request: pytest.FixtureRequest, brokers: Provider) -> AsyncIterator[Pair]:
     if request.param not in brokers.flavours("postgres"):
         pytest.skip(f"no {request.param} among this machine's programs")
@@ -44,6 +44,7 @@ async def promote(server: PostgresServer) -> None:
         assert await connection.fetchval("SELECT pg_promote(true, 20)")
 
 
+@pytest.mark.parametrize("pair", FLAVOURS, indirect=True)
 async def test_a_standby_alone_is_said_once_and_used_when_it_is_promoted(
     pair: Pair, channel: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -84,6 +85,7 @@ async def test_hosts_of_the_environment_are_tried_until_one_is_the_primary(
         await mine.until(lambda seen: 1 in seen.numbers, "it")
 
 
+@pytest.mark.parametrize("pair", FLAVOURS, indirect=True)
 async def test_instances_meet_on_the_new_primary_after_a_failover(pair: Pair, channel: str) -> None:
     """And on the old one again, when it has come back as a standby and is promoted in its turn."""
     dsn = pair.dsn(pair.primary, pair.standby)

@@ -4,9 +4,7 @@ The rest of the distribution uses nothing of nats-py's that starts with an under
 """
 
 import asyncio
-import socket
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final, cast
 
 import anyio
@@ -103,11 +101,6 @@ class OneConnection(Client):
                     await session.close()
 
     def _abort(self) -> None:
-        transport = self._transport
-        writer = getattr(transport, "_io_writer", None)
+        writer = getattr(self._transport, "_io_writer", None)
         if writer is not None:
             writer.transport.abort()
-        websocket = getattr(transport, "_ws", None)
-        if websocket is not None:
-            with suppress(OSError, AttributeError):
-                websocket.get_extra_info("socket").shutdown(socket.SHUT_RDWR)

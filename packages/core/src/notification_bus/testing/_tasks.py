@@ -109,6 +109,7 @@ class LoopThread(threading.Thread):
         self._context = copy_context() if getattr(sys.flags, "context_aware_warnings", False) else Context()
         self._scope: anyio.CancelScope | None = None
         self._loop: object = None
+        self._ended = threading.Event()
         self.error: BaseException | None = None
         self.over = False
 
@@ -120,6 +121,7 @@ class LoopThread(threading.Thread):
             self.error = exc
         finally:
             self.over = True
+            self._ended.set()
 
     def can_be_cancelled(self, scope: anyio.CancelScope) -> None:
         """Called from inside of the loop: this scope is around all that it runs."""
@@ -133,7 +135,8 @@ class LoopThread(threading.Thread):
             with suppress(RuntimeError):
                 soon = loop.call_soon_threadsafe if isinstance(loop, asyncio.AbstractEventLoop) else loop.run_sync_soon
                 soon(self._scope.cancel)
-        self.join(grace)
+        # Not by joining it: a join that was interrupted takes the thread for ended, up to Python 3.12.
+        self._ended.wait(grace)
 
     def stack(self) -> str:
         """Where it is now."""

@@ -31,13 +31,16 @@ def _secrets(target: str) -> Iterator[str]:
     except ValueError:
         parts, query = None, []
     # Cut by hand where it cannot be read: an odd character in a password is why it cannot.
-    userinfo, at, _ = (parts.netloc if parts is not None else target.partition("://")[2]).rpartition("@")
-    for pair in userinfo.split(",") if at else ():
-        user, colon, password = pair.rpartition("@")[2].partition(":")
+    place = parts.netloc if parts is not None and "@" in parts.netloc else target.partition("://")[2]
+    # The whole, and each server of a list.
+    for server in (place, *place.split(",")):
+        userinfo, at, _ = server.rpartition("@")
+        user, colon, password = userinfo.partition(":")
         # A user alone may be a token.
         secret = password if colon else user
-        yield secret
-        yield unquote(secret)
+        if at:
+            yield secret
+            yield unquote(secret)
     for name, value in query:
         if any(part in name.lower() for part in _SECRET):
             yield value

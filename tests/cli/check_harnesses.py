@@ -1,0 +1,91 @@
+"""What the tests of `notification-bus check` have checked."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any, NoReturn
+
+import anyio
+
+from notification_bus import MemoryBus, NotificationBus
+from notification_bus.testing import Capabilities
+from notification_bus.testing.gallery import find_bus, gallery_harness
+from notification_bus.testing.simulated import SimulatedBus, SimulatedHarness, SimulatedLink
+
+PASSWORD = "hunter2"
+_numbers = count()
+
+harness = gallery_harness()
+
+
+def drops_silently() -> SimulatedHarness:
+    """Fails one check of the group `slow`."""
+    return gallery_harness(find_bus("DropsSilently"))
+
+
+def make_bus(channel: str) -> SimulatedBus:
+    """A `BrokerBus`, for which a harness is made."""
+    return SimulatedBus(SimulatedLink(harness.simulated), channel)
+
+
+class Bare:
+    """The least that a harness can be."""
+
+    capabilities = Capabilities(buffer=16)
+
+    @asynccontextmanager
+    async def instance(self, channel: str, link: Any = None) -> AsyncGenerator[NotificationBus]:
+        async with MemoryBus(channel, buffer=16) as bus:
+            yield bus
+
+
+class Apart(Bare):
+    """A harness that lies."""
+
+    @asynccontextmanager
+    async def instance(self, channel: str, link: Any = None) -> AsyncGenerator[NotificationBus]:
+        async with MemoryBus(f"{channel}-{next(_numbers)}", buffer=16) as bus:
+            yield bus
+
+
+class Away(Bare):
+    """A harness whose broker is away."""
+
+    @asynccontextmanager
+    async def instance(self, channel: str, link: Any = None) -> AsyncGenerator[NotificationBus]:
+        raise ConnectionRefusedError("nothing listens at localhost:9092")
+        yield
+
+
+class Odd(Bare):
+    """A bus whose errors hold what a terminal must not be sent."""
+
+    @asynccontextmanager
+    async def instance(self, channel: str, link: Any = None) -> AsyncGenerator[NotificationBus]:
+        async with MemoryBus(channel, buffer=16) as bus:
+            if "deliver-echo" in channel:
+                raise ValueError("[bold]\x1b[2J\x00 \ud800 ü")
+            yield bus
+
+
+def breaks() -> NoReturn:
+    """No harness."""
+    raise RuntimeError("no licence")
+
+
+class Slow(Bare):
+    """Takes its time, with a file open meanwhile that it removes."""
+
+    @asynccontextmanager
+    async def instance(self, channel: str, link: Any = None) -> AsyncGenerator[NotificationBus]:
+        if "self-check" not in channel and "header" not in channel:
+            async with await anyio.open_process(["sleep", "1000"]) as process:
+                try:
+                    await anyio.sleep(1000)
+                finally:
+                    process.kill()
+        async with MemoryBus(channel, buffer=16) as bus:
+            yield bus
+
+
+number = 7

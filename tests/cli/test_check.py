@@ -1,0 +1,395 @@
+"""`notification-bus check` on buses that need no server, as its user runs it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from uuid import uuid4
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from notification_bus.cli.check._secrets import Redactor
+from notification_bus.testing import MANIFEST
+from tests.brokers import free_port, until
+
+LIMIT = 100.0
+"""Seconds that a run may take here."""
+
+ROOT = Path(__file__).parents[2]
+MARK = "NOTIFICATION_BUS_TEST_MARK"
+OUTCOMES = {"passed", "failed", "not_declared", "untestable", "known_failure"}
+HARNESSES = "tests.cli.check_harnesses"
+
+
+def start(*arguments: str, before: str = "", **environment: str) -> "subprocess.Popen[str]":
+    """Start the command. `before` is Python that is run in its process first."""
+    code = f"import sys\n{before}\nfrom notification_bus.cli import main\nsys.exit(main(sys.argv[1:]))"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, "check", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        cwd=ROOT,
+        env=os.environ | {"COLUMNS": "100", **environment},
+    )
+
+
+def check(*arguments: str, before: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":
+    with start(*arguments, before=before, **environment) as process:
+        out, err = process.communicate(timeout=LIMIT)
+    assert "Traceback" not in err
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+def results(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
+    """The JSON, found to be what it should."""
+    found: dict[str, Any] = json.loads(done.stdout)
+    for result in found["results"]:
+        assert set(result) == {"id", "backend", "outcome", "reason", "seconds"}
+        assert result["outcome"] in OUTCOMES
+        assert bool(result["reason"]) == (result["outcome"] != "passed")
+    return found
+
+
+def outcomes(done: "subprocess.CompletedProcess[str]") -> dict[str, str]:
+    return {result["id"]: result["outcome"] for result in results(done)["results"]}
+
+
+# All of it
+
+
+def test_memory_passes_and_no_check_is_absent() -> None:
+    done = check("memory://", "--strict", "--json")
+    assert done.returncode == 0, done.stderr
+    found = results(done)
+    assert [(r["backend"], r["id"]) for r in found["results"]] == [
+        (backend, entry.id) for backend in ("asyncio", "trio") for entry in MANIFEST
+    ]
+    assert {r["outcome"] for r in found["results"]} == {"passed", "not_declared"}
+    assert found["header"]["bus"].startswith("notification_bus.memory.MemoryBus 0.")
+    assert found["red"] == []
+    assert found["counts"]["failed"] == 0
+    assert found["seconds"] < 30
+    wire = next(r for r in found["results"] if r["id"] == "wire.body_is_exact")
+    assert wire["reason"].startswith("the bus has no broker")
+
+
+def test_a_harness_of_a_module_is_checked_and_a_failure_is_told() -> None:
+    done = check(f"{HARNESSES}:drops_silently", "--only", "slow", "--json", "--backend", "asyncio")
+    assert done.returncode == 1
+    found = results(done)
+    assert found["red"] == ["slow.drop_is_warned"]
+    failed = next(r for r in found["results"] if r["outcome"] == "failed")
+    assert "promised: a drop is warned of" in failed["reason"]
+    assert "seen: " in failed["reason"]
+
+
+@pytest.mark.parametrize("name", ["harness", "make_bus", "Bare"])
+def test_an_object_a_class_and_a_bus_will_do(name: str) -> None:
+    done = check(f"{HARNESSES}:{name}", "--only", "deliver.echo", "--json", "--backend", "asyncio")
+    assert done.returncode == 0, done.stderr
+    assert outcomes(done) == {"deliver.echo": "passed"}
+
+
+def test_a_module_is_found_in_the_folder_where_one_is(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from notification_bus.testing import MemoryHarness as harness")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "notification_bus.cli", "check", "mine:harness", "--only", "deliver.echo"],
+        cwd=tmp_path,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# For people
+
+
+@pytest.mark.parametrize("before", ["", "sys.modules['rich'] = None"], ids=["with rich", "without rich"])
+@pytest.mark.parametrize("width", [80, 120])
+def test_people_get_a_line_for_each_check_that_fits(before: str, width: int) -> None:
+    done = check("memory://", before=before, COLUMNS=str(width))
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= width
+    for entry in MANIFEST:
+        assert sum(line.startswith(f"{entry.id} ") for line in lines) == 1, entry.id
+    assert any(line.startswith("bus ") and "MemoryBus" in line for line in lines)
+    assert "the bus has no broker, so there is no link, no wire and no other process" in " ".join(done.stdout.split())
+    assert lines[-1] == "Nothing is red."
+    assert "54/108 life.built_without_loop on asyncio" in done.stderr
+
+
+@pytest.mark.parametrize("before", ["", "sys.modules['rich'] = None"], ids=["with rich", "without rich"])
+def test_people_are_told_what_failed_once_and_whole(before: str) -> None:
+    done = check(f"{HARNESSES}:drops_silently", "--only", "slow", before=before)
+    assert done.returncode == 1
+    text = " ".join(done.stdout.split())
+    assert text.count("FAILED slow.drop_is_warned on asyncio and trio (MUST, rule 'bounded')") == 1
+    assert "promised: a drop is warned of on the logger 'notification_bus.gallery'" in text
+    assert done.stdout.splitlines()[-1] == "2 are red."
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> str:
+    pty = pytest.importorskip("pty", reason="only POSIX has pseudo-terminals")
+    mine, theirs = pty.openpty()
+    command = [sys.executable, "-m", "notification_bus.cli", "check", *arguments]
+    settings = {"TERM": "xterm", "COLUMNS": "80", **environment}
+    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, cwd=ROOT, env=os.environ | settings)
+    os.close(theirs)
+    text = b""
+    try:
+        while chunk := os.read(mine, 65536):
+            text += chunk
+    except OSError:  # its other end is closed
+        pass
+    os.close(mine)
+    process.wait(LIMIT)
+    return text.decode()
+
+
+def test_a_terminal_gets_colours_and_progress_and_none_where_it_asks() -> None:
+    with_colours = on_a_terminal("memory://", "--only", "deliver.echo")
+    assert "\x1b[1;32mpassed" in with_colours
+    assert "looking for the bus" in with_colours or "looking whether" in with_colours
+    plain = on_a_terminal("memory://", "--only", "deliver.echo", NO_COLOR="1")
+    assert "passed" in plain
+    assert not re.search(r"\x1b\[[0-9;]*m", plain)
+
+
+def test_what_a_bus_says_cannot_play_with_the_terminal() -> None:
+    done = check(f"{HARNESSES}:Odd", "--only", "deliver.echo", PYTHONIOENCODING="ascii")
+    assert done.returncode == 1
+    assert "\x1b" not in done.stdout
+    assert "[bold]\\x1b[2J\\x00 \\ud800 \\xfc" in done.stdout
+
+
+# The options
+
+
+def test_only_takes_ids_groups_and_patterns() -> None:
+    done = check("memory://", "--json", "--backend", "trio", "--only", "sub", "--only", "deliver.echo", "--only", "gap.on_o*")
+    assert done.returncode == 0, done.stderr
+    ids = [entry.id for entry in MANIFEST if entry.id.startswith("sub.") or entry.id in ("deliver.echo", "gap.on_overflow")]
+    assert list(outcomes(done)) == ids
+    assert {r["backend"] for r in results(done)["results"]} == {"trio"}
+
+
+def test_a_skip_is_reported_with_its_reason_and_is_no_error_under_strict() -> None:
+    done = check("memory://", "--only", "sub", "--json", "--strict", "--skip", "sub.churn_keeps_stable_whole=no=time")
+    assert done.returncode == 0
+    skipped = [r for r in results(done)["results"] if r["id"] == "sub.churn_keeps_stable_whole"]
+    assert [(r["outcome"], r["reason"]) for r in skipped] == [("untestable", "skipped: no=time")] * 2
+    shown = check("memory://", "--only", "sub", "--skip", "sub=all of them")
+    assert shown.returncode == 0
+    assert "8 skipped" in shown.stdout
+    assert "nothing was proven" in shown.stdout
+
+
+def test_what_cannot_be_tested_is_red_under_strict_only() -> None:
+    lenient = check(f"{HARNESSES}:Bare", "--only", "wire.body_is_exact", "--json")
+    assert lenient.returncode == 0
+    assert outcomes(lenient) == {"wire.body_is_exact": "untestable"}
+    strict = check(f"{HARNESSES}:Bare", "--only", "wire.body_is_exact", "--strict", "--json")
+    assert strict.returncode == 1
+    assert results(strict)["red"] == ["wire.body_is_exact"]
+
+
+def test_a_known_failure_is_none_and_is_red_when_it_passes() -> None:
+    known = check(
+        f"{HARNESSES}:drops_silently", "--only", "slow", "--json", "--known-failure", "slow.drop_is_warned=https://x.y/1"
+    )
+    assert known.returncode == 0
+    assert outcomes(known)["slow.drop_is_warned"] == "known_failure"
+    reason = next(r["reason"] for r in results(known)["results"] if r["outcome"] == "known_failure")
+    assert reason.startswith("https://x.y/1 (declared by --known-failure)\npromised: ")
+    passes = check("memory://", "--only", "deliver.echo", "--json", "--known-failure", "deliver.echo=it is deaf")
+    assert passes.returncode == 1
+    assert "it passes, and is declared as a known failure: remove that" in results(passes)["results"][0]["reason"]
+
+
+def test_scale_is_in_the_header() -> None:
+    done = check("memory://", "--only", "deliver.echo", "--scale", "3", "--json")
+    assert results(done)["header"]["scale"] == 3
+
+
+def test_stress_runs_every_check_several_times_on_each_library() -> None:
+    done = check("memory://", "--only", "deliver", "--stress", "3", "--json", "--skip", "deliver.no_history=slow")
+    assert done.returncode == 0, done.stderr
+    found = results(done)
+    assert found["stress"] == 3
+    ids = [(r["id"], r["backend"]) for r in found["results"] if r["outcome"] == "passed"]
+    assert ids.count(("deliver.echo", "asyncio")) == ids.count(("deliver.echo", "trio")) == 3
+    assert [r["outcome"] for r in found["results"] if r["id"] == "deliver.no_history"] == ["untestable"] * 2
+    assert "3 at once" in done.stderr
+    shown = check(f"{HARNESSES}:drops_silently", "--only", "slow", "--stress", "2", "--backend", "asyncio")
+    assert shown.returncode == 1
+    assert "FAILED  slow.drop_is_warned on asyncio, in 2 runs (MUST" in shown.stdout
+
+
+def test_junit_is_written_for_each_library(tmp_path: Path) -> None:
+    path = tmp_path / "results.xml"
+    done = check(
+        f"{HARNESSES}:drops_silently", "--only", "slow", "--only", "wire.body_is_exact", "--junit", str(path),
+        "--skip", "slow.publisher_unaffected=slow",
+    )  # fmt: skip
+    assert done.returncode == 1
+    suites = ET.parse(path).getroot().findall("testsuite")
+    assert [suite.get("name") for suite in suites] == ["contract on asyncio", "contract on trio"]
+    for suite in suites:
+        assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("7", "1", "1")
+        failure = suite.find("testcase[@name='slow.drop_is_warned']/failure")
+        assert failure is not None
+        assert "promised: a drop is warned of" in (failure.text or "")
+        skipped = suite.find("testcase[@name='slow.publisher_unaffected']/skipped")
+        assert skipped is not None
+        assert skipped.get("message") == "untestable: skipped: slow"
+
+
+def test_junit_holds_what_xml_cannot(tmp_path: Path) -> None:
+    path = tmp_path / "results.xml"
+    check(f"{HARNESSES}:Odd", "--only", "deliver.echo", "--junit", str(path))
+    assert "ü" in ET.tostring(ET.parse(path).getroot(), encoding="unicode")
+
+
+def test_the_list_needs_no_target() -> None:
+    done = check("--list", "--only", "wire")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")] == [
+        entry.id for entry in MANIFEST if entry.id.startswith("wire.")
+    ]
+    assert "Needs wire." in done.stdout
+
+
+def test_a_library_that_is_not_here_is_not_passed_over_in_silence() -> None:
+    without = "import importlib.util as u\nfind = u.find_spec\nu.find_spec = lambda n, *a: None if n == 'trio' else find(n, *a)"
+    done = check("memory://", "--only", "deliver.echo", "--json", before=without)
+    assert done.returncode == 0
+    reasons = {r["backend"]: (r["outcome"], r["reason"]) for r in results(done)["results"]}
+    assert reasons["trio"] == ("untestable", "trio is not installed here: pip install trio")
+    assert reasons["asyncio"][0] == "passed"
+    asked = check("memory://", "--backend", "trio", before=without)
+    assert asked.returncode == 2
+    assert "trio is not installed here: pip install trio" in asked.stderr
+
+
+# Called wrongly
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "what is to be checked? Give a URL"),
+        (["redis"], "'redis' is neither a URL, as redis://localhost:6379, nor a harness"),
+        (["redsi://user:hunter2@host"], "no bus is known for redsi://"),
+        (["redis://user:hunter2@host?outbox=many"], "outbox='many' is not a number"),
+        (["redis://user:hunter2@host?buffr=1"], "unknown option 'buffr'"),
+        (["redis://user:hun/ter2@host:1"], "percent-encode the special characters"),
+        (["redis://[::1"], "TARGET cannot be read as a URL"),
+        (["memory://host"], "memory:// has no host"),
+        (["no_such_module:harness"], "there is no module 'no_such_module'"),
+        ([f"{HARNESSES}:harnes"], "there is no 'harnes' in tests.cli.check_harnesses; there is harness"),
+        ([f"{HARNESSES}:number"], "is a int, which is no harness"),
+        ([f"{HARNESSES}:breaks"], "cannot be made a harness: RuntimeError: no licence"),
+        ([f"{HARNESSES}:Away"], "no bus of tests.cli.check_harnesses:Away can be used: `instance` raised Connection"),
+        ([f"{HARNESSES}:Apart"], "the harness, not the bus: two instances for one channel do not hear each other"),
+        ([f"{HARNESSES}:Bare", "--backend", "trio"], "this bus runs on asyncio only, so nothing would be checked"),
+        (["memory://", "--only", "delivr"], "--only: there is no check or group 'delivr'; did you mean deliver"),
+        (["memory://", "--skip", "deliver.echo"], "--skip 'deliver.echo' wants a reason, as in --skip deliver.echo="),
+        (["memory://", "--skip", "deliver.echo= "], "wants a reason"),
+        (["memory://", "--skip", "nothing=why"], "--skip: there is no check or group 'nothing'"),
+        (["memory://", "--known-failure", "deliver.ehco=why"], "there is no check 'deliver.ehco'; did you mean deliver"),
+        (["memory://", "--known-failure", "deliver=why"], "--known-failure: there is no check 'deliver'"),
+        (["memory://", "--known-failure", "deliver.echo"], "wants a reason"),
+        (["memory://", "--known-failure", "wire.body_is_exact=a", "--skip", "wire=b"], "is both skipped and a known fail"),
+        (["memory://", "--scale", "0"], "'0' is no number from 1 to 1000"),
+        (["memory://", "--stress", "-1"], "'-1' is no number from 1 to 1000"),
+        (["memory://", "--scale", "²"], "'²' is no number from 1 to 1000"),
+        (["memory://", "--backend", "curio"], "invalid choice: 'curio'"),
+        (["memory://", "--junit", "/no/such/folder/x.xml"], "there is no folder /no/such/folder: make it first"),
+        (["memory://", "--junit", "/tmp"], "that is a folder: give the name of a file in it"),
+    ],
+)
+def test_a_wrong_call_is_named_with_the_remedy(arguments: list[str], says: str) -> None:
+    done = check(*arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert not done.stdout
+    for secret in ("hunter2", "hun/ter2", "ter2"):
+        assert secret not in done.stderr
+
+
+def test_a_missing_distribution_is_named() -> None:
+    without = "import notification_bus.url as u\nu.entry_points = lambda **_: []"
+    done = check("redis://localhost", before=without)
+    assert done.returncode == 2
+    assert "pip install notification-bus-redis" in done.stderr
+
+
+def test_a_broker_that_does_not_answer_is_named_in_time() -> None:
+    before = monotonic()
+    done = check(f"redis://:hunter2@127.0.0.1:{free_port()}", "--json")
+    assert monotonic() - before < LIMIT / 2
+    assert done.returncode == 2
+    assert "is not ready after 5 s" in done.stderr
+    assert "nothing listens there" in done.stderr
+    assert "hunter2" not in done.stderr
+    assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "shown"),
+    [
+        ("redis://user:hunter2@host", "at hunter2 and user", "at *** and user"),
+        ("redis://user:hun%2Fter2@host", "hun/ter2 hun%2Fter2", "*** ***"),
+        ("nats://s3cr3t@host", "s3cr3t", "***"),
+        ("nats://a:one@h,b:two@h", "one two", "*** ***"),
+        ("postgresql://h/db?sslpassword=geheim&x=offen", "geheim offen", "*** offen"),
+        ("redis://user:hun/ter2@host", "hun/ter2", "***"),
+        ("package.module:harness", "harness", "harness"),
+    ],
+)
+def test_secrets_are_blotted_out(target: str, text: str, shown: str) -> None:
+    assert Redactor(target)(text) == shown
+
+
+# Ended early
+
+
+def marked(mark: str) -> list[str]:
+    """The commands of processes with that mark in their environment."""
+    if not Path("/proc/self/environ").exists():
+        pytest.skip("only Linux tells which processes were started by which")
+    found: list[str] = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdigit() and f"{MARK}={mark}".encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM)])
+@pytest.mark.parametrize("stress", [(), ("--stress", "2")], ids=["one by one", "at once"])
+def test_a_signal_leaves_no_process(number: signal.Signals, code: int, stress: tuple[str, ...]) -> None:
+    """What a check has started, or a harness, is ended in order."""
+    mark = uuid4().hex
+    with start(f"{HARNESSES}:Slow", "--only", "deliver.echo", *stress, **{MARK: mark}) as process:
+        until(lambda: any(command.startswith("sleep") for command in marked(mark)), LIMIT, "the check begins")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == code
+    assert not out
+    assert "Traceback" not in err
+    assert not marked(mark)

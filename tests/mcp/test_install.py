@@ -1,0 +1,239 @@
+"""`McpSubscriptions.install`: on which servers, in which order, and over real processes and a real broker."""
+
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.client.subscriptions import (
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    ToolsListChanged,
+)
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server as LowLevelServer
+from mcp.server.mcpserver import MCPServer
+
+from notification_bus import MemoryBus
+from notification_bus.mcp import McpSubscriptions
+from notification_bus.subscriptions import Capabilities, RegistryOptionError
+from tests.brokers import Server
+from tests.mcp.board import LAST, TASK, build
+from tests.mcp.replicas import LIMIT, expect, stalled_listener, start_replicas
+
+
+def low_level(subscriptions: McpSubscriptions) -> LowLevelServer[dict[str, Any]]:
+    """A server that has tools and nothing else."""
+
+    async def list_tools(
+        ctx: ServerRequestContext[Any, Any], params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[])
+
+    return LowLevelServer("board", on_list_tools=list_tools, lifespan=subscriptions.lifespan)
+
+
+async def test_a_low_level_server_is_served_and_says_what_it_has() -> None:
+    """What it has no handler for it cannot push."""
+    subscriptions = McpSubscriptions(MemoryBus())
+    server = low_level(subscriptions)
+    subscriptions.install(server)
+    async with Client(server) as client:
+        assert client.server_capabilities is not None
+        assert client.server_capabilities.model_dump(exclude_none=True) == {"tools": {"list_changed": True}}
+        async with client.listen(
+            tools_list_changed=True, prompts_list_changed=True, resource_subscriptions=[TASK]
+        ) as stream:
+            assert stream.honored.model_dump(exclude_none=True) == {"tools_list_changed": True}
+            await subscriptions.notify_resource_updated(TASK)
+            await subscriptions.notify_tools_changed()
+            assert await expect(stream, ToolsListChanged()) == [ToolsListChanged()]
+
+
+@pytest.mark.parametrize("server", [None, "board", SimpleNamespace(name="board"), MemoryBus()], ids=repr)
+def test_what_is_no_server_is_refused_with_the_remedy(server: object) -> None:
+    """With the type that it is."""
+    with pytest.raises(TypeError, match=rf"takes an MCPServer .* not a \w+\.{type(server).__name__}"):
+        McpSubscriptions(MemoryBus()).install(server)
+
+
+@pytest.mark.parametrize("subscriptions", [None, False, McpSubscriptions(MemoryBus())], ids=["none", "off", "others"])
+def test_an_mcpserver_whose_tools_publish_elsewhere_is_refused(subscriptions: Any) -> None:
+    """Its `ctx.notify_*()` would reach nobody, and nothing would say so."""
+    mcp = MCPServer("board", subscriptions=subscriptions)
+    with pytest.raises(ValueError, match=r"built without these subscriptions.*subscriptions=subscriptions"):
+        McpSubscriptions(MemoryBus()).install(mcp)
+
+
+async def test_installing_after_the_start_is_refused() -> None:
+    """The lifespan has begun without the streams. A further server is no matter."""
+    subscriptions = McpSubscriptions(MemoryBus())
+    mcp = build("board", subscriptions)
+    async with subscriptions.lifespan():
+        with pytest.raises(RuntimeError, match="before the server starts"):
+            subscriptions.install(mcp)
+    subscriptions.install(mcp)
+    async with subscriptions.lifespan():
+        subscriptions.install(low_level(subscriptions))
+
+
+async def test_installing_twice_does_no_harm() -> None:
+    """Each change is heard once."""
+    subscriptions = McpSubscriptions(MemoryBus(), capabilities=Capabilities(prompts_list_changed=False))
+    mcp = build("board", subscriptions)
+    for _ in range(2):
+        subscriptions.install(mcp, watch=True)
+    async with Client(mcp) as client, client.listen(tools_list_changed=True, resources_list_changed=True) as stream:
+        mcp.remove_tool("burst")
+        await expect(stream, ToolsListChanged())
+        await subscriptions.notify_resources_changed()
+        assert await expect(stream, ResourcesListChanged()) == [ResourcesListChanged()]
+        stats = subscriptions.stats().streams
+        assert stats is not None
+        assert stats.received == 2
+
+
+async def test_one_object_serves_two_servers() -> None:
+    """In one process, on one channel: they hear each other, and each says what it has."""
+    subscriptions = McpSubscriptions(MemoryBus())
+    one, other = build("one", subscriptions), low_level(subscriptions)
+    for server in (one, other):
+        subscriptions.install(server)
+    async with (
+        Client(one) as client,
+        Client(other) as second,
+        second.listen(tools_list_changed=True, resource_subscriptions=[TASK]) as stream,
+    ):
+        assert stream.honored.resource_subscriptions is None
+        await client.call_tool("change", {"kind": "tools"})
+        await expect(stream, ToolsListChanged())
+
+
+def test_an_option_that_is_none_is_refused_at_once() -> None:
+    """When the object is built, not when the first client listens."""
+    with pytest.raises(RegistryOptionError, match="max_streams is 0"):
+        McpSubscriptions(MemoryBus(), max_streams=0)
+
+
+async def test_the_counts_of_the_streams_are_part_of_the_stats() -> None:
+    """Where they are served by us."""
+    plain = McpSubscriptions(MemoryBus())
+    assert plain.stats().streams is None
+    subscriptions = McpSubscriptions(MemoryBus())
+    mcp = build("board", subscriptions)
+    subscriptions.install(mcp)
+    async with Client(mcp) as client:
+        async with client.listen(resource_subscriptions=[TASK, LAST]):
+            stats = subscriptions.stats()
+            assert stats.ready
+            assert stats.streams is not None
+            assert (stats.streams.streams, stats.streams.uris, stats.listeners) == (1, 2, 0)
+
+
+async def test_is_subscribed_without_install_asks_the_sdks_streams() -> None:
+    """As far as they show what they are about."""
+    subscriptions = McpSubscriptions(MemoryBus())
+    async with Client(build("board", subscriptions)) as client, client.listen(resource_subscriptions=[TASK]):
+        assert subscriptions.is_subscribed(TASK)
+        assert not subscriptions.is_subscribed(LAST)
+        subscriptions.subscribe(print)
+        assert subscriptions.is_subscribed(LAST)
+
+
+async def test_changes_of_an_mcpservers_own_lists_are_told_where_that_is_asked_for() -> None:
+    """By the method and by the decorator, and once for many in a row."""
+    subscriptions = McpSubscriptions(MemoryBus())
+    mcp = build("board", subscriptions)
+    subscriptions.install(mcp, watch=True)
+    async with (
+        Client(mcp) as client,
+        client.listen(tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True) as stream,
+    ):
+        mcp.add_tool(lambda: "one", name="one")
+        assert await expect(stream, ToolsListChanged()) == [ToolsListChanged()]
+        mcp.remove_tool("one")
+        assert await expect(stream, ToolsListChanged()) == [ToolsListChanged()]
+        mcp.prompt("ask")(lambda: "?")
+        assert await expect(stream, PromptsListChanged()) == [PromptsListChanged()]
+        mcp.resource("board://{sprint}/tasks")(lambda sprint: "tasks")  # pyright: ignore[reportUnknownLambdaType]
+        assert await expect(stream, ResourcesListChanged()) == [ResourcesListChanged()]
+        await anyio.to_thread.run_sync(mcp.remove_tool, "burst")
+        assert await expect(stream, ToolsListChanged()) == [ToolsListChanged()]
+
+
+def test_a_low_level_server_has_no_lists_to_watch() -> None:
+    """Which is said, with the remedy."""
+    subscriptions = McpSubscriptions(MemoryBus())
+    with pytest.raises(TypeError, match="notify_tools_changed"):
+        subscriptions.install(low_level(subscriptions), watch=True)
+
+
+# Two processes on Redis, with streams that are ours
+
+LISTS: Sequence[ServerEvent] = (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged())
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """The client library of Redis runs on asyncio."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def replicas(redis_server: Server) -> Iterator[Sequence[str]]:
+    with start_replicas(f"{redis_server.url}?channel=test-mcp-install", install=True) as urls:
+        yield urls
+
+
+@pytest.mark.parametrize("kind", ["tools", "prompts", "resources", "task"])
+async def test_a_change_on_one_replica_reaches_a_client_of_the_other(replicas: Sequence[str], kind: str) -> None:
+    """And nothing else arrives there: the next thing on the stream is what is published next."""
+    event = dict(zip(("tools", "prompts", "resources", "task"), (*LISTS, ResourceUpdated(TASK)), strict=True))[kind]
+    a, b = replicas
+    async with (
+        Client(a) as client,
+        Client(b) as other,
+        client.listen(
+            tools_list_changed=True,
+            prompts_list_changed=True,
+            resources_list_changed=True,
+            resource_subscriptions=[TASK, LAST],
+        ) as stream,
+    ):
+        assert not (await other.call_tool("change", {"kind": kind})).is_error
+        assert await expect(stream, event) == [event]
+        await other.call_tool("update", {"uri": LAST})
+        assert await expect(stream, ResourceUpdated(LAST)) == [ResourceUpdated(LAST)]
+
+
+async def test_a_burst_ends_no_stream_and_the_last_change_is_seen(replicas: Sequence[str]) -> None:
+    """5,000 notifications, one client that reads nothing and one that does."""
+    a, b = replicas
+    with stalled_listener(a) as stalled:
+        async with (
+            Client(a) as client,
+            Client(b) as other,
+            client.listen(tools_list_changed=True, resource_subscriptions=[LAST]) as stream,
+        ):
+            with anyio.fail_after(2 * LIMIT):
+                await other.call_tool("burst", {"count": 5000})
+            seen = await expect(stream, ToolsListChanged(), ResourceUpdated(LAST))
+            print(f"a burst of 5000 was heard as {len(seen)}")  # noqa: T201
+            await other.call_tool("change", {"kind": "tools"})
+            await expect(stream, ToolsListChanged())
+        # The other stream is open still: it has the last change, and no result.
+        stalled.settimeout(0.5)
+        heard = b""
+        try:
+            while piece := stalled.recv(65536):
+                heard += piece
+        except TimeoutError:
+            pass
+        assert b"notifications/tools/list_changed" in heard
+        assert b'"result"' not in heard
