@@ -63,7 +63,9 @@ def test_a_broker_that_no_proxy_leads_to_is_checked_without_faults(brokers: Prov
 
 def test_a_list_of_servers_is_checked_without_faults(brokers: Provider) -> None:
     server = brokers.get("nats")
-    done = check(f"nats://{server.host}:{server.port},{server.host}:{server.port}", "--json", "--only", "gap.after_reconnect")
+    done = check(
+        f"nats://{server.host}:{server.port},{server.host}:{server.port}", "--json", "--only", "gap.after_reconnect"
+    )
     assert done.returncode == 0, done.stderr
     assert results(done)["notes"] == ["no faults: the URL names several hosts, and a proxy leads to one"]
     assert outcomes(done) == {"gap.after_reconnect": "untestable"}

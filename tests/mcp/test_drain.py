@@ -5,8 +5,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from time import monotonic
 from typing import Any
 
@@ -30,7 +30,7 @@ MEMORY = "memory://?channel=board"
 
 
 @asynccontextmanager
-async def listening(url: str, count: int) -> AsyncIterator[list[Subscription]]:
+async def listening(url: str, count: int) -> AsyncGenerator[list[Subscription]]:
     """Open streams of some clients."""
     async with AsyncExitStack() as stack:
         streams: list[Subscription] = []
@@ -134,10 +134,8 @@ def served_by(*command: str) -> Generator[tuple[subprocess.Popen[bytes], str]]:
             _until_listening(port, process)
             yield process, f"http://127.0.0.1:{port}/mcp"
         finally:
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
 
 
 def _until_listening(port: int, process: subprocess.Popen[bytes]) -> None:
@@ -209,7 +207,11 @@ async def test_a_signal_over_stdio_ends_the_streams_before_the_process() -> None
 async def test_handlers_are_chained_to_and_put_back(anyio_backend_name: str) -> None:
     """Also where somebody has chained on top meanwhile: then it passes the signal on, and no more."""
     heard: list[str] = []
-    before = signal.signal(signal.SIGTERM, lambda *_: heard.append("theirs"))
+
+    def their_own(signum: int, frame: object) -> None:
+        heard.append("theirs")
+
+    before = signal.signal(signal.SIGTERM, their_own)
     theirs = signal.getsignal(signal.SIGTERM)
     try:
         drained = anyio.Event()
@@ -243,12 +245,12 @@ async def test_handlers_are_chained_to_and_put_back(anyio_backend_name: str) -> 
         signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.parametrize("options", [{"drain_on_signals": False}, {}], ids=["turned off", "not installed"])
-async def test_signals_are_left_alone_where_that_is_asked_for(options: dict[str, bool]) -> None:
+@pytest.mark.parametrize("install", [True, False], ids=["turned off", "not installed"])
+async def test_signals_are_left_alone_where_that_is_asked_for(install: bool) -> None:
     """Without `install` there is nothing to drain."""
-    subscriptions = McpSubscriptions(MemoryBus(), **options)
+    subscriptions = McpSubscriptions(MemoryBus(), drain_on_signals=not install)
     mcp = build("board", subscriptions)
-    if options:
+    if install:
         subscriptions.install(mcp)
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     async with Client(mcp):

@@ -1,11 +1,11 @@
-"""Listen streams served by `McpSubscriptions.install`: what is acknowledged, delivered, refused, and with which words."""
+"""Listen streams served by `McpSubscriptions.install`: what is acknowledged, delivered and refused, in which words."""
 
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from time import perf_counter
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -60,25 +60,25 @@ class Wire:
         self._send = send
         self._receive = receive
 
-    async def request(self, id: object, method: str, params: dict[str, Any]) -> None:
-        body = {"jsonrpc": "2.0", "id": id, "method": method, "params": {**params, "_meta": META}}
+    async def request(self, request_id: object, method: str, params: dict[str, Any]) -> None:
+        body = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {**params, "_meta": META}}
         await self._send.send(SessionMessage(types.jsonrpc_message_adapter.validate_python(body)))
 
-    async def listen(self, id: object, **filter: Any) -> None:
-        await self.request(id, "subscriptions/listen", {"notifications": filter})
+    async def listen(self, request_id: object, **asked: Any) -> None:
+        await self.request(request_id, "subscriptions/listen", {"notifications": asked})
 
-    async def cancel(self, id: object) -> None:
-        body = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}
+    async def cancel(self, request_id: object) -> None:
+        body = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}}
         await self._send.send(SessionMessage(types.jsonrpc_message_adapter.validate_python(body)))
 
     async def read(self) -> dict[str, Any]:
         with anyio.fail_after(LIMIT):
             message = await self._receive.receive()
-        return cast("dict[str, Any]", message.message.model_dump(by_alias=True, mode="json", exclude_none=True))
+        return message.message.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 @asynccontextmanager
-async def wire(mcp: MCPServer[Any]) -> AsyncIterator[Wire]:
+async def wire(mcp: MCPServer[Any]) -> AsyncGenerator[Wire]:
     server: Any = mcp._lowlevel_server
     to_server, at_server = anyio.create_memory_object_stream[SessionMessage | Exception](100)
     from_server, at_client = anyio.create_memory_object_stream[SessionMessage](100)
@@ -121,28 +121,27 @@ async def test_a_stream_hears_what_is_in_its_filter_only() -> None:
         assert await expect(stream, ResourceUpdated(LAST)) == [ResourceUpdated(LAST)]
 
 
-@pytest.mark.parametrize("id", [0, 7, "7", "listen-ü"], ids=repr)
-async def test_the_id_comes_back_as_it_was_sent(id: object) -> None:
+@pytest.mark.parametrize("request_id", [0, 7, "7", "listen-ü"], ids=repr)
+async def test_the_id_comes_back_as_it_was_sent(request_id: object) -> None:
     """In the acknowledgment, which comes first, in every notification, and in the result: 7 is not "7"."""
     subscriptions = McpSubscriptions(MemoryBus())
     async with wire(served(subscriptions)) as client:
-        await client.listen(id, toolsListChanged=True, resourceSubscriptions=[TASK])
+        await client.listen(request_id, toolsListChanged=True, resourceSubscriptions=[TASK])
         acknowledged = await client.read()
         assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
         assert acknowledged["params"] == {
             "notifications": {"toolsListChanged": True, "resourceSubscriptions": [TASK]},
-            "_meta": {STREAM_ID: id},
+            "_meta": {STREAM_ID: request_id},
         }
         await subscriptions.notify_resource_updated(TASK)
         updated = await client.read()
-        assert updated["params"] == {"uri": TASK, "_meta": {STREAM_ID: id}}
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(subscriptions.drain)
-            result = await client.read()
-        assert result["id"] == id
-        assert result["result"]["_meta"][STREAM_ID] == id
+        assert updated["params"] == {"uri": TASK, "_meta": {STREAM_ID: request_id}}
+        assert await subscriptions.drain() == 0
+        result = await client.read()
+        assert result["id"] == request_id
+        assert result["result"]["_meta"][STREAM_ID] == request_id
         assert result["result"]["resultType"] == "complete"
-        assert type(acknowledged["params"]["_meta"][STREAM_ID]) is type(result["id"]) is type(id)
+        assert type(acknowledged["params"]["_meta"][STREAM_ID]) is type(result["id"]) is type(request_id)
 
 
 async def test_what_no_stream_can_carry_is_counted_and_ends_nothing() -> None:
@@ -299,13 +298,14 @@ async def test_a_refusal_is_uniform_and_names_no_resource(error: Exception) -> N
 # What is refused
 
 
-async def refusal(client: Wire, **filter: Any) -> dict[str, Any]:
-    await client.listen(1, **filter)
-    return cast("dict[str, Any]", (await client.read())["error"])
+async def refusal(client: Wire, **asked: Any) -> dict[str, Any]:
+    await client.listen(1, **asked)
+    error: dict[str, Any] = (await client.read())["error"]
+    return error
 
 
 @pytest.mark.parametrize(
-    "filter",
+    "asked",
     [
         {"toolsListChanged": "yes"},
         {"toolsListChanged": 1},
@@ -316,10 +316,10 @@ async def refusal(client: Wire, **filter: Any) -> dict[str, Any]:
     ],
     ids=["word", "number", "no array", "no text", "long", "many"],
 )
-async def test_a_filter_that_the_client_can_mend_is_an_error_of_its_params(filter: dict[str, Any]) -> None:
+async def test_a_filter_that_the_client_can_mend_is_an_error_of_its_params(asked: dict[str, Any]) -> None:
     """And the connection goes on."""
     async with wire(served(McpSubscriptions(MemoryBus()))) as client:
-        assert (await refusal(client, **filter))["code"] == types.INVALID_PARAMS
+        assert (await refusal(client, **asked))["code"] == types.INVALID_PARAMS
         await client.listen(2, toolsListChanged=True)
         assert (await client.read())["method"] == "notifications/subscriptions/acknowledged"
 

@@ -241,6 +241,25 @@ async def test_client_whose_buffer_is_full_is_given_no_more(server: Server, chan
             await proven(bus, ear, start=2_000_000)
 
 
+async def test_stuck_client_is_given_one_batch_at_most(server: Server, channel: str) -> None:
+    """What it holds it sends when the link is well again, long after the gap that stands for it."""
+    async with connected(server.url) as client:
+        bus = bus_of(client, channel)
+        async with bus, listening(bus) as ear:
+            await proven(bus, ear)
+            server.freeze()
+            while client.pending_data_size < 200_000:
+                await client.publish("other", bytes(100_000))
+                await asyncio.sleep(0)
+            held = client.pending_data_size
+            for number in range(3000):
+                await bus.publish(note(number, "x" * 100))
+            await until(lambda: not bus.stats().connected)
+            assert client.pending_data_size < held + 200 * 250
+            server.thaw()
+            await proven(bus, ear, start=2_000_000)
+
+
 async def test_busy_client_carries_the_bus_beside_its_other_work(each_server: Server, channel: str) -> None:
     async with connected(each_server.url) as client:
         bus = bus_of(client, channel)

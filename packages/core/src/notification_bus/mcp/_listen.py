@@ -64,6 +64,7 @@ class ListenHandler:
         can_push: What the server advertises to a client of a protocol version.
         authorize: See there.
         logger: For what the client is not told.
+        arriving: Called for each listen, before its stream is opened.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class ListenHandler:
         can_push: Callable[[str], Capabilities],
         authorize: Authorize | None,
         logger: logging.Logger,
+        arriving: Callable[[], None],
     ) -> None:
+        self._arriving = arriving
         self._registry = registry
         self._can_push = can_push
         self._authorize = authorize
@@ -86,6 +89,7 @@ class ListenHandler:
         request_id = ctx.request_id
         if request_id is None:
             raise MCPError(types.INVALID_REQUEST, "subscriptions/listen needs the id of a request")
+        self._arriving()
         with self._only_one(ctx, request_id):
             async with AsyncExitStack() as stack:
                 stream = await self._open(stack, ctx, request_id, params)

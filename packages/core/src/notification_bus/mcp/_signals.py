@@ -1,6 +1,5 @@
 """Hear of the shutdown when it is signalled: servers wait for open streams before they run the lifespan's end."""
 
-import asyncio
 import os
 import signal
 import threading
@@ -8,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Any, Final
 
-from notification_bus._backend import BackgroundTask, current_loop
+from notification_bus._backend import current_loop
+from notification_bus.mcp._soon import call_soon, run_soon
 
 __all__ = ["SignalChain"]
 
@@ -33,15 +33,21 @@ class SignalChain:
         self._loop: Any = current_loop()
         self._process = os.getpid()
         self._on = threading.current_thread() is threading.main_thread()
-        self._installed: dict[signal.Signals, tuple[Any, Any]] = {}
-        if self._on:
-            for number in _SIGNALS:
-                self._install(number, signal.getsignal(number))
+        self._installed: list[tuple[signal.Signals, Any, Any]] = []
+        self.renew()
 
     @property
     def loop(self) -> object:
         """The event loop that hears of the signals."""
         return self._loop
+
+    def renew(self) -> None:
+        """Chain to whoever has taken a signal over since: FastMCP enters the lifespan before uvicorn takes them."""
+        if self._on:
+            for number in _SIGNALS:
+                current = signal.getsignal(number)
+                if not any(current == handler for _, handler, _ in self._installed):
+                    self._install(number, current)
 
     def _install(self, number: signal.Signals, previous: Any) -> None:
         handler: Callable[[int, FrameType | None], None]
@@ -52,48 +58,39 @@ class SignalChain:
         else:
             return
         signal.signal(number, handler)
-        self._installed[number] = (handler, previous)
+        self._installed.append((number, handler, previous))
 
     def _chained(self, previous: Callable[[int, FrameType | None], Any]) -> Callable[[int, FrameType | None], None]:
         def handle(signum: int, frame: FrameType | None) -> None:
-            self._soon(self._begin_drain)
+            if self._reachable:
+                call_soon(self._loop, self._begin_drain)
             previous(signum, frame)
 
         return handle
 
     def _before_the_end(self, signum: int, frame: FrameType | None) -> None:
         signal.signal(signum, signal.SIG_DFL)
-        if not self._soon(lambda: self._start_ending(signum)):
-            os.kill(os.getpid(), signum)
 
-    def _start_ending(self, signum: int) -> None:
         async def end() -> None:
             try:
                 await self._drain()
             finally:  # also where the loop ends first
                 os.kill(os.getpid(), signum)
 
-        BackgroundTask(end, "notification-bus: drain before the end of the process")
+        if not (self._reachable and run_soon(self._loop, end, "notification-bus: drain before the end")):
+            os.kill(os.getpid(), signum)
 
-    def _soon(self, function: Callable[[], None]) -> bool:
-        """Call something in the event loop, if that is still there. A fork's child has a copy that never runs."""
-        if not self._on or os.getpid() != self._process:
-            return False
-        try:
-            if isinstance(self._loop, asyncio.AbstractEventLoop):
-                self._loop.call_soon_threadsafe(function)
-            else:
-                self._loop.run_sync_soon(function)
-        except RuntimeError:  # it has ended
-            return False
-        return True
+    @property
+    def _reachable(self) -> bool:
+        # A fork's child has a copy of the loop that never runs.
+        return self._on and os.getpid() == self._process
 
     def take_back(self) -> None:
         """Put the handlers back, where nobody has chained on top of them; there they only pass the signal on."""
         self._on = False
         if threading.current_thread() is not threading.main_thread() or os.getpid() != self._process:
             return
-        for number, (handler, previous) in self._installed.items():
+        for number, handler, previous in reversed(self._installed):
             if signal.getsignal(number) == handler:
                 signal.signal(number, previous)
         self._installed.clear()

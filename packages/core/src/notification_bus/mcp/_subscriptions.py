@@ -19,7 +19,7 @@ from mcp.server.subscriptions import (
 )
 from mcp_types import SubscriptionsListenRequestParams
 
-from notification_bus._backend import BackgroundTask, current_loop, loop_is_over
+from notification_bus._backend import current_loop, loop_is_over
 from notification_bus._warnings import FloodLog
 from notification_bus.bus import NotificationBus
 from notification_bus.errors import BusClosedError
@@ -30,6 +30,7 @@ from notification_bus.mcp._listen import Authorize, ListenHandler
 from notification_bus.mcp._listeners import Listeners
 from notification_bus.mcp._pump import Pump
 from notification_bus.mcp._signals import SignalChain
+from notification_bus.mcp._soon import run_soon
 from notification_bus.subscriptions import Capabilities, SubscriptionRegistry, SubscriptionStats
 
 __all__ = ["McpStats", "McpSubscriptions", "StreamOptionValues"]
@@ -184,6 +185,10 @@ class McpSubscriptions:
         if self._drain_on_signals and (self._signals is None or self._signals.loop is not current_loop()):
             self._signals = SignalChain(self._registry.begin_drain, self.drain)
 
+    def _renew_signals(self) -> None:
+        if self._signals is not None and self._signals.loop is current_loop():
+            self._signals.renew()
+
     def _unchain_signals(self) -> None:
         # By the last lifespan that is left.
         if self._signals is not None and self._pump.users == 1:
@@ -242,7 +247,7 @@ class McpSubscriptions:
             self._watched.add(host.low_level)
         if host.low_level not in self._hosts:
             can_push = advertise(host.low_level, self._registry.capabilities)
-            handler = ListenHandler(self._registry, can_push, self._authorize, _logger)
+            handler = ListenHandler(self._registry, can_push, self._authorize, _logger, self._renew_signals)
             host.low_level.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, handler)
             self._hosts.add(host.low_level)
         self._installed = True
@@ -274,22 +279,13 @@ class McpSubscriptions:
         """Publish from code that cannot wait, in any thread. What happens before the start is no change."""
         if not self._pump.users or event in self._untold:
             return
-        loop: Any = self._pump.home
         self._untold[event] = None
-        try:
-            if isinstance(loop, asyncio.AbstractEventLoop):
-                loop.call_soon_threadsafe(self._start_telling, event)
-            else:
-                loop.run_sync_soon(self._start_telling, event)
-        except RuntimeError:  # the loop has ended: nobody is there to be told
+        if not run_soon(self._pump.home, partial(self._publish_quietly, event), "notification-bus: a list has changed"):
             self._untold.pop(event, None)
 
-    def _start_telling(self, event: ServerEvent) -> None:
+    async def _publish_quietly(self, event: ServerEvent) -> None:
         # First, so that a change from here on is told of once more.
         self._untold.pop(event, None)
-        BackgroundTask(partial(self._publish_quietly, event), "notification-bus: a list has changed")
-
-    async def _publish_quietly(self, event: ServerEvent) -> None:
         try:
             await self.publish(event)
         except Exception:

@@ -124,9 +124,10 @@ class SubscriptionRegistry(CountedBus):
     def listen(self, subscription_id: SubscriptionId, filter: SubscriptionFilter) -> SubscriptionStream:  # noqa: A002  # the protocol's word
         """A stream: `async with registry.listen(id, filter) as stream: async for message in stream: …`.
 
-        Entering it waits for the bus where it is not ready yet, at most `ready_timeout`, and raises then. It does not
-        open a stream that would hear nothing for now: the client can ask again, and may well reach a replica whose
-        broker answers. A stream that is open stays open whatever happens to the broker; it is told of the gap.
+        Entering it waits for the bus where it is not ready yet, at most `ready_timeout`, and raises then: nothing owes
+        such a stream what it would miss, and a client that asks again may well reach a replica whose broker answers.
+        Once the bus has been ready it owes a gap after each outage, so streams stay open through one, and may be
+        opened in one: they are told of everything afterwards.
 
         Args:
             subscription_id: The id of the client's request, int or str; it is given back as it is. Streams are told
