@@ -1,69 +1,20 @@
-"""`notification-bus check` on buses that need no server, as its user runs it."""
+"""`notification-bus check` on buses that need no server: what is run, and how it is told."""
 
-import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
-from time import monotonic
-from typing import Any
-from uuid import uuid4
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from notification_bus.cli.check._secrets import Redactor
 from notification_bus.testing import MANIFEST
-from tests.brokers import free_port, until
-
-LIMIT = 100.0
-"""Seconds that a run may take here."""
-
-ROOT = Path(__file__).parents[2]
-MARK = "NOTIFICATION_BUS_TEST_MARK"
-OUTCOMES = {"passed", "failed", "not_declared", "untestable", "known_failure"}
-HARNESSES = "tests.cli.check_harnesses"
-
-
-def start(*arguments: str, before: str = "", **environment: str) -> "subprocess.Popen[str]":
-    """Start the command. `before` is Python that is run in its process first."""
-    code = f"import sys\n{before}\nfrom notification_bus.cli import main\nsys.exit(main(sys.argv[1:]))"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, "check", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        cwd=ROOT,
-        env=os.environ | {"COLUMNS": "100", **environment},
-    )
-
-
-def check(*arguments: str, before: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":
-    with start(*arguments, before=before, **environment) as process:
-        out, err = process.communicate(timeout=LIMIT)
-    assert "Traceback" not in err
-    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
-
-
-def results(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
-    """The JSON, found to be what it should."""
-    found: dict[str, Any] = json.loads(done.stdout)
-    for result in found["results"]:
-        assert set(result) == {"id", "backend", "outcome", "reason", "seconds"}
-        assert result["outcome"] in OUTCOMES
-        assert bool(result["reason"]) == (result["outcome"] != "passed")
-    return found
+from tests.cli.checking import HARNESSES, LIMIT, ROOT, check, outcomes, results, start
 
 
 def parse(path: Path) -> ET.Element:
     return ET.fromstring(path.read_text(encoding="utf-8"))  # noqa: S314  # it was just written
-
-
-def outcomes(done: "subprocess.CompletedProcess[str]") -> dict[str, str]:
-    return {result["id"]: result["outcome"] for result in results(done)["results"]}
 
 
 # All of it
@@ -113,6 +64,61 @@ def test_a_module_is_found_in_the_folder_where_one_is(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+THIRD = """
+from notification_bus import BusURLError, MemoryBus
+
+class ThirdBus(MemoryBus):
+    'Does not connect to where its URL leads.'
+
+    @classmethod
+    def from_url(cls, url):
+        address, _, channel = url.partition("?channel=")
+        if not channel or "&" in channel:
+            raise BusURLError("third:// takes a channel and nothing else")
+        return cls(channel)
+"""
+
+
+def test_a_bus_of_another_distribution_is_checked_as_far_as_can_be(tmp_path: Path) -> None:
+    """Nothing is known of it but that `open_bus` opens it."""
+    (tmp_path / "third.py").write_text(THIRD)
+    about = tmp_path / "third-0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: third\nVersion: 0.1\n")
+    (about / "entry_points.txt").write_text("[notification_bus.buses]\nthird = third:ThirdBus\n")
+    path = {"PYTHONPATH": str(tmp_path)}
+    only = (
+        "--only",
+        "deliver.echo",
+        "--only",
+        "wire.body_is_exact",
+        "--only",
+        "order",
+        "--only",
+        "gap.after_reconnect",
+    )
+    done = check("third://user:hunter2@127.0.0.1:7", "--json", *only, **path)
+    assert done.returncode == 0, done.stderr
+    assert outcomes(done) == {
+        "deliver.echo": "passed",
+        "wire.body_is_exact": "untestable",
+        "order.per_publisher_fifo": "not_declared",
+        "gap.after_reconnect": "not_declared",
+    }
+    found = results(done)
+    assert found["header"]["bus"] == "third.ThirdBus 0.1"
+    assert found["target"] == "third://127.0.0.1:7"
+    assert "hunter2" not in done.stdout + done.stderr
+    notes = "\n".join(found["notes"])
+    assert "a ThirdBus is no BrokerBus, so nothing tells what it claims beyond what every bus must keep" in notes
+    assert "no wire: the bus's distribution offers none" in notes
+    assert "no faults: the bus does not depend on the proxy that was put before its broker" in notes
+    shown = check("third://127.0.0.1:7", "--only", "deliver.echo", **path)
+    assert "note        " in shown.stdout
+    portless = check("third://host", "--json", "--only", "deliver.echo", **path)
+    assert "no faults: the URL names no port, and none is known for third://" in results(portless)["notes"]
 
 
 # For people
@@ -300,119 +306,16 @@ def test_a_library_that_is_not_here_is_not_passed_over_in_silence() -> None:
     assert "trio is not installed here: pip install trio" in asked.stderr
 
 
-# Called wrongly
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ([], "what is to be checked? Give a URL"),
-        (["redis"], "'redis' is neither a URL, as redis://localhost:6379, nor a harness"),
-        (["redsi://user:hunter2@host"], "no bus is known for redsi://"),
-        (["redis://user:hunter2@host?outbox=many"], "outbox='many' is not a number"),
-        (["redis://user:hunter2@host?buffr=1"], "unknown option 'buffr'"),
-        (["redis://user:hun/ter2@host:1"], "percent-encode the special characters"),
-        (["redis://[::1"], "TARGET cannot be read as a URL"),
-        (["memory://host"], "memory:// has no host"),
-        (["no_such_module:harness"], "there is no module 'no_such_module'"),
-        ([f"{HARNESSES}:harnes"], "there is no 'harnes' in tests.cli.check_harnesses; there is harness"),
-        ([f"{HARNESSES}:number"], "is a int, which is no harness"),
-        ([f"{HARNESSES}:breaks"], "cannot be made a harness: RuntimeError: no licence"),
-        ([f"{HARNESSES}:Away"], "no bus of tests.cli.check_harnesses:Away can be used: `instance` raised Connection"),
-        ([f"{HARNESSES}:Apart"], "the harness, not the bus: two instances for one channel do not hear each other"),
-        ([f"{HARNESSES}:Bare", "--backend", "trio"], "this bus runs on asyncio only, so nothing would be checked"),
-        (["memory://", "--only", "delivr"], "--only: there is no check or group 'delivr'; did you mean deliver"),
-        (["memory://", "--skip", "deliver.echo"], "--skip 'deliver.echo' wants a reason, as in --skip deliver.echo="),
-        (["memory://", "--skip", "deliver.echo= "], "wants a reason"),
-        (["memory://", "--skip", "nothing=why"], "--skip: there is no check or group 'nothing'"),
-        (
-            ["memory://", "--known-failure", "deliver.ehco=why"],
-            "there is no check 'deliver.ehco'; did you mean deliver",
-        ),
-        (["memory://", "--known-failure", "deliver=why"], "--known-failure: there is no check 'deliver'"),
-        (["memory://", "--known-failure", "deliver.echo"], "wants a reason"),
-        (
-            ["memory://", "--known-failure", "wire.body_is_exact=a", "--skip", "wire=b"],
-            "is both skipped and a known fail",
-        ),
-        (["memory://", "--scale", "0"], "'0' is no number from 1 to 1000"),
-        (["memory://", "--stress", "-1"], "'-1' is no number from 1 to 1000"),
-        (["memory://", "--scale", "²"], "'²' is no number from 1 to 1000"),
-        (["memory://", "--backend", "curio"], "invalid choice: 'curio'"),
-        (["memory://", "--junit", "/no/such/folder/x.xml"], "there is no folder /no/such/folder: make it first"),
-        (["memory://", "--junit", "."], "that is a folder: give the name of a file in it"),
-    ],
-)
-def test_a_wrong_call_is_named_with_the_remedy(arguments: list[str], says: str) -> None:
-    done = check(*arguments)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert not done.stdout
-    for secret in ("hunter2", "hun/ter2", "ter2"):
-        assert secret not in done.stderr
-
-
-def test_a_missing_distribution_is_named() -> None:
-    without = "import notification_bus.url as u\nu.entry_points = lambda **_: []"
-    done = check("redis://localhost", before=without)
-    assert done.returncode == 2
-    assert "pip install notification-bus-redis" in done.stderr
-
-
-def test_a_broker_that_does_not_answer_is_named_in_time() -> None:
-    before = monotonic()
-    done = check(f"redis://:hunter2@127.0.0.1:{free_port()}", "--json")
-    assert monotonic() - before < LIMIT / 2
-    assert done.returncode == 2
-    assert "is not ready after 5 s" in done.stderr
-    assert "nothing listens there" in done.stderr
-    assert "hunter2" not in done.stderr
-    assert not done.stdout
-
-
-@pytest.mark.parametrize(
-    ("target", "text", "shown"),
-    [
-        ("redis://user:hunter2@host", "at hunter2 and user", "at *** and user"),
-        ("redis://user:hun%2Fter2@host", "hun/ter2 hun%2Fter2", "*** ***"),
-        ("nats://s3cr3t@host", "s3cr3t", "***"),
-        ("nats://a:one@h,b:two@h", "one two", "*** ***"),
-        ("postgresql://h/db?sslpassword=geheim&x=offen", "geheim offen", "*** offen"),
-        ("redis://user:hun/ter2@host", "hun/ter2", "***"),
-        ("package.module:harness", "harness", "harness"),
-    ],
-)
-def test_secrets_are_blotted_out(target: str, text: str, shown: str) -> None:
-    assert Redactor(target)(text) == shown
-
-
-# Ended early
-
-
-def marked(mark: str) -> list[str]:
-    """The commands of processes with that mark in their environment."""
-    if not Path("/proc/self/environ").exists():
-        pytest.skip("only Linux tells which processes were started by which")
-    found: list[str] = []
-    for process in Path("/proc").iterdir():
-        try:
-            if process.name.isdigit() and f"{MARK}={mark}".encode() in (process / "environ").read_bytes():
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:
-            continue
-    return found
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM)])
-@pytest.mark.parametrize("stress", [(), ("--stress", "2")], ids=["one by one", "at once"])
-def test_a_signal_leaves_no_process(number: signal.Signals, code: int, stress: tuple[str, ...]) -> None:
-    """What a check has started, or a harness, is ended in order."""
-    mark = uuid4().hex
-    with start(f"{HARNESSES}:Slow", "--only", "deliver.echo", *stress, **{MARK: mark}) as process:
-        until(lambda: any(command.startswith("sleep") for command in marked(mark)), LIMIT, "the check begins")
-        process.send_signal(number)
-        out, err = process.communicate(timeout=LIMIT)
-    assert process.returncode == code
-    assert not out
-    assert "Traceback" not in err
-    assert not marked(mark)
+@pytest.mark.parametrize("before", ["", "sys.modules['rich'] = None"], ids=["with rich", "without rich"])
+def test_a_reader_that_has_seen_enough_and_a_disk_that_is_full_are_no_crash(before: str) -> None:
+    with start("--list", before=before) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    if Path("/dev/full").exists():
+        with Path("/dev/full").open("w") as full:
+            command = [sys.executable, "-m", "notification_bus.cli", "check", "--list"]
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT, check=False)
+        assert done.returncode == 2
+        assert done.stderr == "notification-bus: the results cannot be printed: No space left on device\n"

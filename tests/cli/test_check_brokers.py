@@ -8,7 +8,7 @@ import pytest
 
 from notification_bus.testing import MANIFEST
 from tests.brokers import KINDS, Kind, Provider, certificates
-from tests.cli.test_check import check, outcomes, results
+from tests.cli.checking import check, outcomes, results
 
 PASSWORD = "hunter2"
 VERSIONS = {"redis": r"(Redis|Valkey) \d", "nats": r"nats-server \d", "postgres": r"PostgreSQL \d"}

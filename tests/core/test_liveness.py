@@ -150,6 +150,14 @@ class TestPeers:
         peers.connected(600.0)
         assert len(peers) == 0
 
+    def test_who_took_leave_is_not_expected_after_a_reconnect(self) -> None:
+        peers = Peers(10.0)
+        peers.heard(Probe("a", 1, 10.0), 0.0)
+        peers.heard(Probe("a", 2, 10.0, leaving=True), 1.0)
+        peers.connected(2.0)
+        assert len(peers) == 0
+        assert not peers.all_lost(1000.0)
+
     def test_nobody_can_fill_the_memory_with_made_up_names(self) -> None:
         peers = Peers(10.0)
         for number in range(10_050):

@@ -1,4 +1,4 @@
-"""The examples of subscriptions, run as a reader would run them: two servers, a client, and a change on the other one."""
+"""The examples of subscriptions, run as a reader would run them: two servers, a client, a change on the other one."""
 
 import os
 import subprocess

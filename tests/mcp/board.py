@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from notification_bus import OpenableBus, open_bus
 from notification_bus.mcp import McpSubscriptions
 
-__all__ = ["BUS", "INSTALL", "LAST", "STDIO", "TASK", "Kind", "app", "build"]
+__all__ = ["BUS", "INSTALL", "LAST", "STDIO", "TASK", "Kind", "app", "build", "watch_parent"]
 
 BUS: Final = "NOTIFICATION_BUS_TEST_BOARD"
 """The environment variable with the bus's URL."""
@@ -80,10 +80,14 @@ def build(name: str, subscriptions: McpSubscriptions) -> MCPServer[dict[str, obj
     return mcp
 
 
-def _watch_parent() -> None:
-    """End with the process that started this one."""
-    sys.stdin.read()
-    os._exit(0)
+def watch_parent() -> None:
+    """End with the process that started this one, whose end of the standard input closes then."""
+
+    def wait() -> None:
+        sys.stdin.read()
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _from_environment() -> MCPServer[dict[str, object]]:
@@ -104,7 +108,7 @@ def _main() -> None:
     if STDIO in os.environ:
         mcp.run()
         return
-    threading.Thread(target=_watch_parent, daemon=True).start()
+    watch_parent()
     listening = socket.create_server(("127.0.0.1", 0))
     print(listening.getsockname()[1], flush=True)  # noqa: T201  # the parent reads the port
     config = uvicorn.Config(

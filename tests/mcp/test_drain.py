@@ -271,3 +271,35 @@ async def test_the_last_lifespan_that_is_left_puts_the_handlers_back() -> None:
     assert signal.getsignal(signal.SIGTERM) == chained
     await second.__aexit__(None, None, None)
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+FORK = """
+import os, signal, time, anyio
+from notification_bus import MemoryBus
+from notification_bus.mcp import McpSubscriptions
+from tests.mcp.board import build
+
+async def main():
+    subscriptions = McpSubscriptions(MemoryBus())
+    subscriptions.install(build("board", subscriptions))
+    async with subscriptions.lifespan():
+        child = os.fork()
+        if not child:
+            time.sleep(60)
+        time.sleep(0.5)  # what reaches a child in the middle of its fork is lost to Python
+        os.kill(child, signal.SIGTERM)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await anyio.sleep(60)
+
+anyio.run(main, backend=%r)
+"""
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+async def test_a_process_that_nobody_looks_after_dies_of_its_signal_and_so_does_its_child(backend: str) -> None:
+    """The handler drains and then lets the signal have its way; in a fork's child there is nothing to drain."""
+    with anyio.fail_after(LIMIT):
+        done = await anyio.run_process([sys.executable, "-c", FORK % backend], check=False, cwd=ROOT)
+    assert done.stdout.split() == [b"-15"]
+    assert done.returncode == -signal.SIGTERM

@@ -1,8 +1,12 @@
 """Listen streams that `McpSubscriptions.install` serves: two replicas as processes, on Redis."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
+import httpx
 import pytest
 from mcp import Client
 from mcp.client.subscriptions import (
@@ -83,3 +87,60 @@ async def test_a_burst_ends_no_stream_and_the_last_change_is_seen(replicas: Sequ
             pass
         assert b"notifications/tools/list_changed" in heard
         assert b'"result"' not in heard
+
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def posted(method: str, params: Mapping[str, Any], **envelope: Any) -> dict[str, Any]:
+    """What a client that writes its own HTTP sends."""
+    return {
+        "json": {"jsonrpc": "2.0", "method": method, "params": {**params, "_meta": META}, **envelope},
+        "headers": {
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": "2026-07-28",
+            "mcp-method": method,
+        },
+    }
+
+
+@asynccontextmanager
+async def listening(http: httpx.AsyncClient, url: str, request_id: object) -> AsyncGenerator[AsyncIterator[Any]]:
+    """The messages of a stream."""
+    request = posted("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id=request_id)
+
+    async def messages(response: httpx.Response) -> AsyncIterator[Any]:
+        async for line in response.aiter_lines():
+            if line.startswith("data: "):
+                yield json.loads(line.removeprefix("data: "))
+
+    async with http.stream("POST", url, **request) as response:
+        yield messages(response)
+
+
+async def test_two_clients_with_one_id_are_two_streams_and_nobody_cancels_them_by_it(replicas: Sequence[str]) -> None:
+    """Over HTTP each request is a connection of its own; `notifications/cancelled` may come from anybody."""
+    a, b = replicas
+    stream_id = {"io.modelcontextprotocol/subscriptionId": 1}
+    with anyio.fail_after(LIMIT):
+        async with (
+            httpx.AsyncClient(timeout=LIMIT) as http,
+            listening(http, a, 1) as one,
+            listening(http, a, 1) as two,
+            Client(b) as other,
+        ):
+            for stream in (one, two):
+                acknowledged = await anext(stream)
+                assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+                assert acknowledged["params"]["_meta"] == stream_id
+            response = await http.post(a, **posted("notifications/cancelled", {"requestId": 1}))
+            assert response.status_code in {202, 400}  # the answer of mcp 2.3, and that of 2.0
+            await other.call_tool("change", {"kind": "tools"})
+            for stream in (one, two):
+                changed = await anext(stream)
+                assert changed["method"] == "notifications/tools/list_changed"
+                assert changed["params"]["_meta"] == stream_id

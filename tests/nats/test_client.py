@@ -19,7 +19,7 @@ async def quiet(_error: Exception) -> None:
 
 
 async def test_end_of_a_connection_is_told_and_complete_with_something_pending(each_server: Server) -> None:
-    """nats-py's own closing fails when it cannot write out what is pending: no callback, an open socket, an error in its reader."""
+    """nats-py's own closing fails where it cannot write out what is pending: an open socket, and no callback."""
     ends: list[Exception | None] = []
     async with FaultProxy(each_server.host, each_server.port) as proxy:
         client = OneConnection(lambda _: None, ends.append, secure=False)

@@ -1,5 +1,8 @@
 """Clusters: named servers and those that they tell of are used on reconnecting: issue 3, item 1."""
 
+import os
+import signal
+import socket
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack
 
@@ -29,8 +32,6 @@ def cluster(brokers: Provider, flavour: str) -> Iterator[list[LocalServer]]:
 
 def joined(server: LocalServer) -> bool:
     """Whether the server tells its clients of both others."""
-    import socket
-
     with socket.create_connection((server.host, server.port), 2) as connection:
         info = connection.recv(8192)
     return info.count(b"127.0.0.1:") >= 3
@@ -69,8 +70,6 @@ async def test_bus_moves_on_through_the_cluster_and_comes_back(cluster: list[Loc
 
 
 def joined_any(server: LocalServer) -> bool:
-    import socket
-
     try:
         with socket.create_connection((server.host, server.port), 2) as connection:
             return connection.recv(8192).count(b"127.0.0.1:") >= 2
@@ -105,6 +104,20 @@ async def test_list_of_servers_survives_the_loss_of_each(brokers: Provider, chan
             one.restart()
             two.kill()
             await proven(bus, ear, start=3_000_000)
+
+
+async def test_server_that_takes_its_leave_is_left_with_a_gap(brokers: Provider, channel: str) -> None:
+    """A rolling upgrade: the server sends its clients away one after the other."""
+    leave = "lame_duck_grace_period: 100ms, lame_duck_duration: 30s"
+    with brokers.dedicated("nats", text=leave) as one, brokers.dedicated("nats") as two:
+        assert isinstance(one, LocalServer)
+        bus = bus_on([one.url, two.url], channel, dont_randomize=True)
+        async with bus, listening(bus) as ear:
+            await proven(bus, ear)
+            os.kill(one.pid, signal.SIGUSR2)
+            await until(lambda: bus.stats().reconnects == 1)
+            await proven(bus, ear, start=2_000_000)
+            assert ear.gaps == 1
 
 
 async def test_frozen_server_is_left_for_another(cluster: list[LocalServer], channel: str) -> None:

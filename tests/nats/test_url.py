@@ -27,6 +27,11 @@ def found_nothing(_name: str) -> None:
     """What looking for a library comes to that is not installed."""
 
 
+def found_something(name: str) -> str:
+    """The same for one that is."""
+    return name
+
+
 def servers_of(*urls: str) -> list[Server]:
     return list(Pool(urls).named)
 
@@ -172,7 +177,8 @@ def test_websockets_without_their_library_are_refused_with_the_command_to_run(mo
         NatsBus("nats://a,wss://b", channel="x")
 
 
-def test_nothing_shows_a_password() -> None:
+def test_nothing_shows_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("notification_bus_nats._bus.find_spec", found_something)
     bus = NatsBus(
         [f"nats://u:{SECRET}1@a", f"nats://{SECRET}2@b"],
         channel="x",
@@ -209,6 +215,34 @@ def test_order_is_random_unless_told_otherwise() -> None:
     hosts = ",".join("abcdefgh")
     orders = {tuple(server.host for server in Pool([f"nats://{hosts}"]).order()) for _ in range(20)}
     assert len(orders) > 1
+
+
+async def test_options_reach_the_client(monkeypatch: pytest.MonkeyPatch, channel: str) -> None:
+    seen: list[dict[str, Any]] = []
+
+    async def connect(_self: object, url: str, **options: Any) -> None:
+        seen.append({"url": url, **options})
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr("notification_bus_nats._client.OneConnection.connect", connect)
+    context = ssl.create_default_context()
+    bus = NatsBus(
+        f"tls://u:{SECRET}@a", channel=channel, name="mine", connect_timeout=7.5, tls=context, tls_hostname="b"
+    )
+    with pytest.raises(ConnectionRefusedError):
+        await bus.connect()
+    wanted = {
+        "url": "tls://a:4222",
+        "name": "mine",
+        "connect_timeout": 7.5,
+        "tls": context,
+        "tls_hostname": "b",
+        "tls_handshake_first": False,
+        "user": "u",
+        "password": SECRET,
+        "allow_reconnect": False,
+    }
+    assert {option: seen[0][option] for option in wanted} == wanted
 
 
 async def test_every_url_form_reaches_the_server(nats_server: Broker, channel: str) -> None:

@@ -13,8 +13,8 @@ from tests.postgres._tools import LIMIT, admin, build, heard, number, sessions, 
 
 @pytest.mark.parametrize("half", ["listen", "publish", ""], ids=["listening", "publishing", "both"])
 async def test_a_session_that_the_server_ends_is_made_anew_with_a_gap(server: Server, channel: str, half: str) -> None:
-    """P01: `pg_terminate_backend`, ten times; and never more than one listening session."""
-    bus = build(server.url, channel)
+    """P01: `pg_terminate_backend`, ten times, noticed without a probe; and never more than one listening session."""
+    bus = build(server.url, channel, probe_interval=60.0)
     async with bus, heard(bus) as mine, admin(server.url) as connection:
         for round_ in range(10):
             for row in await sessions(connection, channel, half):

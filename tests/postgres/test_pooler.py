@@ -56,6 +56,22 @@ async def test_publishing_through_a_pooler_and_listening_directly_works(
                 assert await through.execute(changed) == "SELECT 0"
 
 
+async def test_a_publisher_that_the_pooler_moves_to_other_sessions_goes_on(server: Server, channel: str) -> None:
+    """P03: it has left nothing in the one before that it would miss, or that others would trip over."""
+    with pgbouncer(server, "transaction") as dsn:
+        bus = build(dsn, channel, listen_dsn=server.url)
+        async with bus, heard(bus) as mine, admin(dsn) as first, admin(dsn) as second:
+            for n, holder in enumerate((first, second)):
+                await bus.publish(number(n))
+                await mine.until(lambda seen, n=n: n in seen.numbers, "it")  # type: ignore[misc]
+                # The session that was used last is the first to be given out, and is kept.
+                await holder.execute("BEGIN; SELECT 1")
+                assert await holder.execute("SELECT FROM pg_prepared_statements") == "SELECT 0"
+            await bus.publish(number(2))
+            await mine.until(lambda seen: 2 in seen.numbers, "it")
+            assert bus.stats().reconnects == 0
+
+
 async def test_a_pooler_in_session_mode_carries_both_halves(server: Server, channel: str) -> None:
     """P03."""
     with pgbouncer(server, "session") as dsn:

@@ -12,8 +12,9 @@ from nats.aio.client import Client
 
 from notification_bus import BrokerBus, BusURLError
 from notification_bus.options import OptionValues
-from notification_bus_nats._connection import GivenClientConnection, NatsConnection, OwnConnection, grant
+from notification_bus_nats._connection import NatsConnection, OwnConnection, grant
 from notification_bus_nats._credentials import CredentialsFile, read_credentials, read_seed
+from notification_bus_nats._given import GivenClientConnection
 from notification_bus_nats._remedy import remedy
 from notification_bus_nats._servers import Pool, Server
 from notification_bus_nats._subject import subject_of
@@ -107,7 +108,11 @@ class NatsBus(BrokerBus):
         self._nkeys_seed_str = nkeys_seed_str
         self._tls = tls
         self._tls_hostname = tls_hostname
-        self._settings: dict[str, Any] = {"name": name, "tls_handshake_first": tls_handshake_first}
+        self._settings: dict[str, Any] = {
+            "name": name,
+            "tls_handshake_first": tls_handshake_first,
+            "connect_timeout": connect_timeout,
+        }
         if (user_credentials or nkeys_seed or nkeys_seed_str) and find_spec("nkeys") is None:
             raise BusURLError("NKeys and credentials files need a library: pip install 'notification-bus-nats[nkeys]'")
 

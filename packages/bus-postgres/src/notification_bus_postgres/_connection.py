@@ -86,7 +86,8 @@ class PostgresConnection(BrokerConnection):
             # A statement prepared here would be unknown to the next session that the pooler takes.
             self._notify = partial(publishing.execute, _NOTIFY)
         else:
-            self._notify = (await publishing.prepare(_NOTIFY)).fetch
+            # Without a name, asyncpg would have it parsed anew each time.
+            self._notify = (await publishing.prepare(_NOTIFY, name="notification_bus")).fetch
 
     # -- publishing
 

@@ -2,7 +2,8 @@
 
 try:
     from notification_bus.mcp._listen import Authorize
-    from notification_bus.mcp._subscriptions import McpStats, McpSubscriptions, StreamOptionValues
+    from notification_bus.mcp._stats import McpStats
+    from notification_bus.mcp._subscriptions import McpSubscriptions, StreamOptionValues
 except ModuleNotFoundError as exc:
     if exc.name is None or exc.name.partition(".")[0] not in {"mcp", "mcp_types"}:
         raise

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypedDict, TypeVar, Unpack
 from weakref import WeakSet
@@ -31,9 +30,10 @@ from notification_bus.mcp._listeners import Listeners
 from notification_bus.mcp._pump import Pump
 from notification_bus.mcp._signals import SignalChain
 from notification_bus.mcp._soon import run_soon
-from notification_bus.subscriptions import Capabilities, SubscriptionRegistry, SubscriptionStats
+from notification_bus.mcp._stats import McpStats
+from notification_bus.subscriptions import Capabilities, SubscriptionRegistry
 
-__all__ = ["McpStats", "McpSubscriptions", "StreamOptionValues"]
+__all__ = ["McpSubscriptions", "StreamOptionValues"]
 
 ServerT = TypeVar("ServerT")
 ResultT = TypeVar("ResultT")
@@ -53,36 +53,6 @@ class StreamOptionValues(TypedDict, total=False):
     gap_interval: float
     sub_resources: bool
     end_empty: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpStats:
-    """A snapshot. Counts run from the building of the object."""
-
-    ready: bool
-    """Whether the bus has confirmed: a listen stream that is opened now misses nothing."""
-
-    listeners: int
-    """Listen streams that are open on this replica now."""
-
-    delivered: int
-    """Events handed to listeners, counted for each listener that they concern."""
-
-    coalesced: int
-    """Events that were not handed over because an equal one was waiting already."""
-
-    ignored: int
-    """Notifications on the bus that no listen stream carries, such as log messages; gaps are not counted here."""
-
-    gaps: int
-    """Times that everything was reported as changed because something may have been missed."""
-
-    listener_errors: int
-    """Times that a listener raised."""
-
-    streams: SubscriptionStats | None
-    """What is counted of the listen streams that `install` has this object serve; `None` where it was not called. The
-    counts above are about the SDK's own streams, and listeners of yours."""
 
 
 class McpSubscriptions:
@@ -176,14 +146,19 @@ class McpSubscriptions:
             await stack.enter_async_context(self._pump)
             await self._pump.wait_started()
             if self._installed:
+                if self._pump.users == 1:
+                    self._untold.clear()
                 await stack.enter_async_context(self._registry)
                 stack.callback(self._unchain_signals)
                 self._chain_signals()
             yield {}
 
     def _chain_signals(self) -> None:
-        if self._drain_on_signals and (self._signals is None or self._signals.loop is not current_loop()):
-            self._signals = SignalChain(self._registry.begin_drain, self.drain)
+        if not self._drain_on_signals or (self._signals is not None and self._signals.loop is current_loop()):
+            return
+        if self._signals is not None:  # of a loop that was given up
+            self._signals.take_back()
+        self._signals = SignalChain(self._registry.begin_drain, self.drain)
 
     def _renew_signals(self) -> None:
         if self._signals is not None and self._signals.loop is current_loop():
@@ -277,10 +252,14 @@ class McpSubscriptions:
 
     def _tell(self, event: ServerEvent) -> None:
         """Publish from code that cannot wait, in any thread. What happens before the start is no change."""
-        if not self._pump.users or event in self._untold:
+        try:
+            loop = self._pump.home
+        except BusClosedError:
+            return
+        if event in self._untold:
             return
         self._untold[event] = None
-        if not run_soon(self._pump.home, partial(self._publish_quietly, event), "notification-bus: a list has changed"):
+        if not run_soon(loop, partial(self._publish_quietly, event), "notification-bus: a list has changed"):
             self._untold.pop(event, None)
 
     async def _publish_quietly(self, event: ServerEvent) -> None:
@@ -288,6 +267,8 @@ class McpSubscriptions:
         self._untold.pop(event, None)
         try:
             await self.publish(event)
+        except BusClosedError:
+            pass  # stopped since
         except Exception:
             _logger.warning("a change of the server's own lists could not be published", exc_info=True)
 

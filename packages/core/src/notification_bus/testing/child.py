@@ -22,9 +22,10 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from notification_bus.bus import NotificationBus
+from notification_bus.errors import BusURLError
 from notification_bus.notification import BusNotification
 from notification_bus.testing._process import FLOOD, SPEC
-from notification_bus.testing.specs import load_harness
+from notification_bus.testing.specs import SpecError, load_harness
 
 __all__ = ["main"]
 
@@ -124,7 +125,10 @@ def main(arguments: list[str]) -> None:
     spec, channel, mode = arguments
     if spec == "-":
         spec = os.environ[SPEC]
-    instance, backend = open_instance(spec, channel)
+    try:
+        instance, backend = open_instance(spec, channel)
+    except (BusURLError, SpecError) as exc:
+        sys.exit(f"{type(exc).__name__}: {exc}")
     anyio.run(_run, instance, mode, backend=backend)
 
 

@@ -1,6 +1,10 @@
 """`notification-bus check`: the contract kit, for any bus and without code."""
 
 import argparse
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
 
 from notification_bus.cli._command import CommandError, Subparsers, ending_in_order
@@ -74,6 +78,23 @@ def _count(text: str) -> int:
     return number
 
 
+@contextmanager
+def _printing() -> Generator[None]:
+    """Print, as long as somebody reads it.
+
+    Raises:
+        CommandError: It cannot be written.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as exc:
+        # What is still in the buffer goes nowhere, or Python would try once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(exc, BrokenPipeError):
+            raise CommandError(f"the results cannot be printed: {exc.strerror or exc}") from exc
+
+
 def _run(arguments: argparse.Namespace) -> int:
     # What the kit imports takes its time, and nobody waits for it who only looks at the help.
     from notification_bus.cli.check._options import read_options  # noqa: PLC0415
@@ -82,7 +103,8 @@ def _run(arguments: argparse.Namespace) -> int:
     options = read_options(arguments)
     terminal = open_terminal()
     if options.list_only:
-        print_list(options, terminal)
+        with _printing():
+            print_list(options, terminal)
         return 0
     if arguments.target is None:
         raise CommandError(
@@ -94,10 +116,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
     with ending_in_order(), terminal.working() as tell:
         report = run(arguments.target, options, tell)
-    if options.json:
-        print_json(report)
-    else:
-        print_report(report, terminal)
+    with _printing():
+        if options.json:
+            print_json(report)
+        else:
+            print_report(report, terminal)
     if options.junit is not None:
         write_junit(report, options.junit)
     return 1 if report.red else 0

@@ -9,7 +9,7 @@ from typing import Final
 from notification_bus.cli._terminal import Cell, Style, Terminal
 from notification_bus.cli.check._options import Options
 from notification_bus.cli.check._suite import Report
-from notification_bus.testing import Result, find_check
+from notification_bus.testing import MANIFEST, Result, find_check
 
 __all__ = ["print_list", "print_report"]
 
@@ -102,7 +102,10 @@ class _Table:
 
 def _rows(report: Report) -> Iterator[tuple[str, Result, str]]:
     """A line for each check; for each library and outcome where they differ."""
-    ids = list(dict.fromkeys(result.id for result in report.results))
+    found = {result.id for result in report.results}
+    known = [check.id for check in MANIFEST if check.id in found]
+    # What is about all of them comes last.
+    ids = [*known, *sorted(found.difference(known))]
     for id_ in ids:
         groups: dict[tuple[str, str], list[Result]] = {}
         for result in report.results:
