@@ -27,8 +27,8 @@ async def test_end_of_a_connection_is_told_and_complete_with_something_pending(e
         client._pending_data_size = 6
         await proxy.cut()
         await until(lambda: ends)
-        await client.end(0)
-        await client.end(0)
+        await client.end()
+        await client.end()
         assert links_to(proxy.port) == 0
     reader = cast("asyncio.Task[None]", client._reading_task)
     assert reader.cancelled() or reader.exception() is None
@@ -63,7 +63,7 @@ async def test_other_tools_of_the_client_cannot_be_heard_as_notifications(each_s
     async with asyncio.timeout(5):
         await (await ping(client))
     assert heard == [b"hi"]
-    await client.end(1)
+    await client.end()
     with pytest.raises(ConnectionError, match="closed"):
         await client.write(b"PING\r\n")
 

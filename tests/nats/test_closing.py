@@ -87,6 +87,17 @@ async def test_what_was_published_before_closing_is_sent(each_server: Server, ch
             await until(lambda seen=seen: sum(b"bus/probe" not in body for body in seen.bodies) == 200)  # type: ignore[misc]
 
 
+async def test_burst_before_closing_is_not_lost_with_its_own_echo(each_server: Server, channel: str) -> None:
+    """A socket that is closed with something unread in it is reset, and the server drops what it has not read."""
+    count = 9000
+    async with witness("nats", each_server.url, channel) as seen:
+        async with bus_on(each_server, channel, close_timeout=20.0) as bus:
+            await bus.wait_ready()
+            for number in range(count):
+                await bus.publish(note(number, "x" * 300))
+        await until(lambda: sum(b"bus/probe" not in body for body in seen.bodies) == count)
+
+
 async def test_bus_can_be_closed_twice_and_opened_again(each_server: Server, channel: str) -> None:
     bus = bus_on(each_server, channel)
     for number in range(3):

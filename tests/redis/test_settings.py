@@ -150,6 +150,14 @@ def test_an_unusable_url_is_refused_when_it_is_read(query: str, message: str) ->
         open_bus(f"redis://:secret@localhost?{query}")
 
 
+@pytest.mark.parametrize("url", ["redis://:se\u2100cret@host", "redis://:pa/ss@host", "redis://[::1"])
+def test_a_url_that_cannot_be_read_is_refused_without_showing_it(url: str) -> None:
+    with pytest.raises(BusURLError, match="percent-encode") as caught:
+        RedisBus(url, channel="a")
+    assert "cret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
 def test_a_cluster_client_is_refused_with_what_to_give_instead() -> None:
     """R09."""
     cluster: Any = RedisCluster(startup_nodes=[ClusterNode("localhost", 6379)])

@@ -161,7 +161,8 @@ class NatsBus(BrokerBus):
         connection = OwnConnection(
             self.subject,
             secure=encrypted and not self._settings["tls_handshake_first"],
-            grace=self.options.close_timeout / 4,
+            # Of the half of `close_timeout` that the closing of a connection may take.
+            grace=0.4 * self.options.close_timeout,
         )
         client = connection.client
 

@@ -78,29 +78,20 @@ class OneConnection(Client):
         transport.write(commands)
         await transport.drain()
 
-    async def end(self, grace: float) -> None:
-        """Close, writing out what is in the transport's buffer for at most `grace` seconds, and leave nothing open.
+    async def end(self) -> None:
+        """Close without writing out anything, and leave nothing open: within a moment, in any state.
 
-        nats-py's own closing waits for ever where the buffer cannot be written out.
+        nats-py's own closing waits for ever where the transport's buffer cannot be written out.
         """
-        if grace <= 0:
-            self._abort()
-        closing = asyncio.create_task(self.close(), name="closing a connection to NATS")
-        closing.add_done_callback(lambda task: task.cancelled() or task.exception())
-        try:
-            await asyncio.wait({closing}, timeout=grace)
-        finally:
-            self._abort()
-            with anyio.move_on_after(_TURNS, shield=True):
-                await asyncio.wait({closing})
-            # Before nats-py 2.16 it never ends where a websocket could not be made.
-            closing.cancel()
-            session = getattr(self._transport, "_client", None)
-            if session is not None:
-                with anyio.CancelScope(shield=True):
-                    await session.close()
-
-    def _abort(self) -> None:
         writer = getattr(self._transport, "_io_writer", None)
         if writer is not None:
             writer.transport.abort()
+        closing = asyncio.create_task(self.close(), name="closing a connection to NATS")
+        closing.add_done_callback(lambda task: task.cancelled() or task.exception())
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait({closing}, timeout=_TURNS)
+            # A websocket that waits for its peer's farewell; one that could not be made waits for ever before 2.16.
+            closing.cancel()
+            session = getattr(self._transport, "_client", None)
+            if session is not None:
+                await session.close()

@@ -4,8 +4,10 @@ import asyncio
 from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
+import anyio
 from nats.aio.client import Client
 
 from notification_bus import BrokerConnection, SendRefusedError
@@ -170,7 +172,12 @@ class OwnConnection(NatsConnection):
         await self._own.write(b"".join([b"%b%d\r\n%b\r\n" % (head, len(body), body) for body in bodies]))
 
     async def aclose(self) -> None:
-        await self._own.end(0 if self._lost.done() else self._grace)
+        # Until the server has read everything. A socket that is closed with something unread in it, such as the echo of
+        # what was just published, is reset, and a reset takes with it what the server has not read yet.
+        with anyio.move_on_after(self._grace), suppress(Exception):
+            if not self._lost.done():
+                await self._answered(await ping(self._own))
+        await self._own.end()
 
 
 def grant(subject: str) -> str:

@@ -104,6 +104,7 @@ class RedisBus(BrokerBus):
 
 
 def _pool_of_url(url: str) -> ConnectionPool:
+    _, _, query = split_url(url)  # first: it refuses what cannot be read without showing it
     parts = urlsplit(url)
     url = parts._replace(scheme=_SCHEMES.get(parts.scheme, parts.scheme)).geturl()
     try:
@@ -113,7 +114,6 @@ def _pool_of_url(url: str) -> ConnectionPool:
     accepted = set(URL_QUERY_ARGUMENT_PARSERS)
     for base in pool.connection_class.__mro__:
         accepted.update(inspect.signature(base).parameters)
-    _, _, query = split_url(url)
     refuse_unknown([(name, text) for name, text in query if name not in accepted], "those of redis-py's connections")
     return pool
 
