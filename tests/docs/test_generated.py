@@ -1,10 +1,13 @@
 """The generated pages are what would be generated now."""
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from notification_bus.testing import MANIFEST
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -34,3 +37,11 @@ def test_every_rule_is_on_the_page_of_the_contract() -> None:
 def test_the_page_shows_the_bus_that_is_tested() -> None:
     code = (DOCS.parent / "examples" / "own_bus" / "amqp_bus.py").read_text(encoding="utf-8")
     assert f"```python\n{code}```" in (DOCS / "write-your-own-bus.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_compatibility_has_every_check_and_no_failure() -> None:
+    rows = re.findall(
+        r"^\| `([\w.]+)` \| (.*) \|$", (DOCS / "compatibility.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert [check for check, _ in rows] == [check.id for check in MANIFEST], "run `uv run python -m docs.compatibility`"
+    assert {mark for _, marks in rows for mark in marks.split(" | ")} <= {"✓", "–"}

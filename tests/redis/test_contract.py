@@ -1,24 +1,35 @@
 """RedisBus keeps the whole contract, on every server that is here."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from notification_bus.testing import BrokerHarness, url_harness
 from notification_bus.testing.contract import BusContract
-from tests.brokers import Provider
+from tests.brokers import Provider, Server, available_flavours
 from tests.brokers.wire import WitnessWire
 
 
-class TestRedisBusKeepsTheContract(BusContract):
-    """On the session's shared server."""
+@pytest.fixture(scope="module", params=available_flavours("redis") or [None])
+def each_server(brokers: Provider, request: pytest.FixtureRequest) -> Iterator[Server]:
+    """Each kind of server in turn; the session's own where it is given by a URL or a container."""
+    if request.param is None or brokers.source("redis") != "local":
+        if request.param not in {None, available_flavours("redis")[0]}:
+            pytest.skip("the servers of this run are given by a URL or are containers")
+        yield brokers.get("redis")
+        return
+    with brokers.dedicated("redis", request.param) as server:
+        yield server
 
+
+class TestRedisBusKeepsTheContract(BusContract):
     strict = True
 
     @pytest.fixture
-    def harness(self, brokers: Provider) -> BrokerHarness:
-        server = brokers.get("redis")
+    def harness(self, each_server: Server) -> BrokerHarness:
         return url_harness(
-            server.url,
-            wire=WitnessWire("redis", server.url),
-            broker=f"{server.flavour} {server.version}",
+            each_server.url,
+            wire=WitnessWire("redis", each_server.url),
+            broker=f"{each_server.flavour} {each_server.version}",
             max_body=1_048_576,
         )
