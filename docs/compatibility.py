@@ -16,7 +16,7 @@ from tests.brokers import KINDS, Provider, available_flavours
 PAGE: Final = Path(__file__).parent / "compatibility.md"
 BUSES: Final = {"redis": "RedisBus", "nats": "NatsBus", "postgres": "PostgresBus"}
 SERVERS: Final = {"redis": "Redis", "valkey": "Valkey", "nats": "NATS", "postgres": "PostgreSQL"}
-MARKS: Final = {"passed": "✓", "not_declared": "–", "untestable": "?", "failed": "✗", "known_failure": "✗ (known)"}
+MARKS: Final = {"passed": "✓", "not_declared": "-", "untestable": "?", "failed": "✗", "known_failure": "✗ (known)"}
 MAX_BODY: Final = {"redis": 1_048_576, "nats": 1_048_576, "postgres": 7_999}
 
 
@@ -51,13 +51,14 @@ def page(columns: dict[str, dict[str, str]]) -> str:
         "",
         "*Written by `python -m docs.compatibility`, which ran the contract kit under `--strict` on these servers.*",
         "",
-        "✓ passed, – not declared (a bus without a broker has no link to break), ✗ failed, ? could not be run.",
+        "✓ passed, - not declared (a bus without a broker has no link to break), ✗ failed, ? could not be run.",
         "",
         "| check | " + " | ".join(heads) + " |",
         "| --- |" + " :-: |" * len(heads),
     ]
-    for check in MANIFEST:
-        lines.append(f"| `{check.id}` | " + " | ".join(MARKS[columns[head][check.id]] for head in heads) + " |")
+    lines += [
+        f"| `{check.id}` | " + " | ".join(MARKS[columns[head][check.id]] for head in heads) + " |" for check in MANIFEST
+    ]
     return "\n".join(lines) + "\n"
 
 

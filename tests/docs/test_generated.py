@@ -44,4 +44,4 @@ def test_the_table_of_compatibility_has_every_check_and_no_failure() -> None:
         r"^\| `([\w.]+)` \| (.*) \|$", (DOCS / "compatibility.md").read_text(encoding="utf-8"), re.MULTILINE
     )
     assert [check for check, _ in rows] == [check.id for check in MANIFEST], "run `uv run python -m docs.compatibility`"
-    assert {mark for _, marks in rows for mark in marks.split(" | ")} <= {"✓", "–"}
+    assert {mark for _, marks in rows for mark in marks.split(" | ")} <= {"✓", "-"}
