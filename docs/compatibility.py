@@ -5,7 +5,7 @@
 Takes a few minutes. A test holds the page to the kit's manifest: a new check makes it out of date.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, cast
@@ -21,7 +21,7 @@ MAX_BODY: Final = {"redis": 1_048_576, "nats": 1_048_576, "postgres": 7_999}
 
 
 @contextmanager
-def harnesses() -> Iterator[dict[str, Any]]:
+def harnesses() -> Generator[dict[str, Any]]:
     """Each bus on each server, by the head of its column."""
     found: dict[str, Any] = {"MemoryBus": MemoryHarness()}
     provider = Provider("local")
