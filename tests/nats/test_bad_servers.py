@@ -106,4 +106,6 @@ async def test_server_that_is_full_is_reported_with_where_to_look(
         bus = bus_on(server, channel)
         async with bus:
             await bus.wait_ready()
-            assert "its log says why" in await told_by(server.url, channel, caplog)
+            told = await told_by(server.url, channel, caplog)
+            # The server says so and hangs up at once, and its words may be lost with the connection.
+            assert "max_connections" in told or "one connection too many" in told

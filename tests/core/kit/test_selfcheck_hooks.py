@@ -203,7 +203,7 @@ class Uncounted(SimulatedLink):
         return 0
 
     @attempts.setter
-    def attempts(self, value: int) -> None:
+    def attempts(self, value: int) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         pass
 
 

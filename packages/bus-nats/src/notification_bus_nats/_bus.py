@@ -95,7 +95,7 @@ class NatsBus(BrokerBus):
                 raise BusURLError("websockets need a library: pip install 'notification-bus-nats[aiohttp]'")
         shown = [secret for secret in secrets if secret]
         super().__init__(address, channel=channel, secrets=[*shown, *(quote(s, safe="") for s in shown)], **options)
-        self.subject = subject_of(channel)
+        self.subject: str = subject_of(channel)
         """The NATS subject of the channel."""
         if not connect_timeout > 0:
             raise BusURLError(f"connect_timeout is {connect_timeout!r}: give a number of seconds above 0")

@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from notification_bus import BrokerConnection, SendRefusedError
 from notification_bus_nats._client import OneConnection, ping
 
-__all__ = ["SPREAD", "NatsConnection", "OwnConnection", "grant"]
+__all__ = ["NatsConnection", "OwnConnection", "grant"]
 
 _BATCH: Final = 256
 """Bodies that the reader is given at once."""
@@ -24,10 +24,8 @@ _UNREAD: Final = 32 * 1024 * 1024
 _OVERHEAD: Final = 100
 """Bytes that a body takes up beside its own."""
 
-SPREAD: Final = 0.05
-"""Seconds in which the other servers of a cluster learn of a new interest. The server that has confirmed it does not
-wait for them and nothing says when they have: without this, one in a hundred publications made on another server at
-once was missed, on loopback."""
+_SPREAD: Final = (0.1, 0.5)
+"""Seconds, at least and at most, in which the other servers of a cluster learn of a new interest."""
 
 _HUNG_UP: Final = "the server closed the connection during the handshake"
 
@@ -111,6 +109,19 @@ class NatsConnection(BrokerConnection):
         if not pong.done():
             self._check()
 
+    async def _confirmed(self, *, alone: bool) -> None:
+        """Wait until the server has confirmed the subscription, and the rest of its cluster has had time to hear of it.
+
+        The server does not wait for the others, and nothing says when they know. Without this, one in a hundred of the
+        publications made on another server at once was missed, on loopback. A slow answer tells of slow servers.
+        """
+        began = asyncio.get_running_loop().time()
+        await self._answered(await ping(self._client))
+        self._check()
+        if not alone:
+            least, most = _SPREAD
+            await asyncio.sleep(min(max(least, 10 * (asyncio.get_running_loop().time() - began)), most))
+
     @property
     @abstractmethod
     def _client(self) -> Client: ...
@@ -152,10 +163,7 @@ class OwnConnection(NatsConnection):
         self._connected = True
         self.max_body = self._own.max_payload
         await self._own.write(f"SUB {self.subject}  1\r\n".encode())
-        await self._answered(await ping(self._own))
-        self._check()
-        if self._own.clustered:
-            await asyncio.sleep(SPREAD)
+        await self._confirmed(alone=not self._own.clustered)
 
     async def _failed(self, exc: Exception) -> None:
         if not self._connected:

@@ -10,8 +10,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error
 
-from notification_bus_nats._client import ping
-from notification_bus_nats._connection import SPREAD, NatsConnection
+from notification_bus_nats._connection import NatsConnection
 
 if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
@@ -59,9 +58,7 @@ class GivenClientConnection(NatsConnection):
             self.subject, cb=self._message, pending_msgs_limit=0, pending_bytes_limit=0
         )
         await self._written()
-        await self._answered(await ping(client))
-        if len(client.servers) > 1:
-            await asyncio.sleep(SPREAD)
+        await self._confirmed(alone=len(client.servers) < 2)
         self._look()
         self._check()
 

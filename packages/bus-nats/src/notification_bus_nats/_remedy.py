@@ -44,6 +44,8 @@ def remedy(exc: BaseException, grant: str) -> str | None:
         return "nothing listens there: check host and port, and that the server runs"
     if any(part in text for part in _STRANGE):
         return "what answers there is no NATS server, or not on this port: clients use 4222 by default"
+    if "maximum" in text and "connections" in text:
+        return "raise max_connections in the server's configuration, or look for who holds them"
     if "during the handshake" in text:
         return "its log says why: one connection too many, for example"
     if isinstance(exc, TimeoutError):

@@ -52,7 +52,7 @@ class BrokerBus(CountedBus, ABC):
     ) -> None:
         super().__init__()
         self.address = address
-        self.options = BusOptions(channel=channel, **options)
+        self.options: BusOptions = BusOptions(channel=channel, **options)
         self._logger = logging.getLogger(f"notification_bus.{self.broker}")
         self._ledger = Ledger(repr(self), self._logger, self.options)
         self._secrets = sorted((secret for secret in secrets if secret), key=len, reverse=True)
@@ -162,7 +162,7 @@ class BrokerBus(CountedBus, ABC):
 
     async def _connect(self) -> BrokerConnection:
         connection = await self.connect()
-        self.max_body = connection.max_body
+        self.max_body: int = connection.max_body
         return connection
 
     async def _stop(self) -> None:

@@ -47,7 +47,7 @@ class MemoryBus(CountedBus):
         super().__init__()
         self.channel = channel
         self.max_body = max_body
-        self.options = BusOptions(channel="private" if channel is None else channel, **options)
+        self.options: BusOptions = BusOptions(channel="private" if channel is None else channel, **options)
         self._counters = Counters()
         self._floods = FloodLog(_logger)
         self._fanout = Fanout(self.options.buffer, self._on_drop)

@@ -22,11 +22,11 @@ class Mailbox:
     __slots__ = ("_pending", "_waiting", "closed", "coalesced", "gap", "keys")
 
     def __init__(self, keys: tuple[Key, ...], gap: int) -> None:
-        self.keys = keys
-        self.gap = gap
+        self.keys: tuple[Key, ...] = keys
+        self.gap: int = gap
         """The number of the last gap that this stream is covered against: told of it, or opened after it."""
-        self.coalesced = 0
-        self.closed = False
+        self.coalesced: int = 0
+        self.closed: bool = False
         """Whether the stream ends once it has been told what waits."""
         self._pending: dict[Key, BusNotification | None] = {}
         self._waiting: asyncio.Future[None] | anyio.Event | None = None

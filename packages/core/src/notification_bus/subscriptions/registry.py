@@ -74,8 +74,8 @@ class SubscriptionRegistry(CountedBus):
     ) -> None:
         super().__init__()
         self._bus = bus
-        self.capabilities = Capabilities() if capabilities is None else capabilities
-        self.options = RegistryOptions(**options)
+        self.capabilities: Capabilities = Capabilities() if capabilities is None else capabilities
+        self.options: RegistryOptions = RegistryOptions(**options)
         self._floods = FloodLog(_logger)
         self._counts = Counters()
         self._reset()

@@ -74,7 +74,7 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
     __slots__ = ("_acknowledged", "_admit", "_admitted", "_left", "_reading", "_streak", "subscription_id")
 
     def __init__(self, subscription_id: SubscriptionId, admit: Callable[[], Awaitable[Admitted]]) -> None:
-        self.subscription_id = subscription_id
+        self.subscription_id: SubscriptionId = subscription_id
         self._admit = admit
         self._admitted: Admitted | None = None
         self._acknowledged = False

@@ -23,10 +23,10 @@ class Hooks:
     def __init__(self, harness: Harness) -> None:
         self.harness = harness
         self.capabilities: Capabilities = harness.capabilities
-        self.wire = cast("Wire | None", getattr(harness, "wire", None))
-        self.child = cast("str | None", getattr(harness, "child", None))
-        self.broker = cast("str | None", getattr(harness, "broker", None))
-        self.build = cast("_Build | None", getattr(harness, "build", None))
+        self.wire: Wire | None = cast("Wire | None", getattr(harness, "wire", None))
+        self.child: str | None = cast("str | None", getattr(harness, "child", None))
+        self.broker: str | None = cast("str | None", getattr(harness, "broker", None))
+        self.build: _Build | None = cast("_Build | None", getattr(harness, "build", None))
         self._link = cast("_Link | None", getattr(harness, "link", None))
 
     def link(self) -> AbstractAsyncContextManager[Link] | None:

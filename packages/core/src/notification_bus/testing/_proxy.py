@@ -84,7 +84,7 @@ class FaultProxy(AsyncContextManagerMixin):
     def __init__(self, host: str, port: int | None = None) -> None:
         self.host = "127.0.0.1"
         """Where the proxy listens."""
-        self.port = 0
+        self.port: int = 0
         """Where the proxy listens, once entered; the same until it is left."""
         self._calm = _Weather(upstream=(host, port))
         self._sky = _Sky(self._calm)

@@ -24,8 +24,8 @@ class Watch:
     """One check's surroundings, watched from before its event loop starts until after it has ended."""
 
     def __init__(self, bus_logger: str) -> None:
-        self.logs = LogTap(bus_logger)
-        self.reports = LoopReports()
+        self.logs: LogTap = LogTap(bus_logger)
+        self.reports: LoopReports = LoopReports()
         self.troubles: list[str] = []
         """What was found, in words."""
         self._tasks: set[object] = set()

@@ -65,7 +65,7 @@ class Context:
         self.logs: Final = setup.watch.logs
         self.failure: CheckFailedError | None = None
         """The first promise seen broken, whatever is raised while things are torn down after it."""
-        self.step = "starting"
+        self.step: str = "starting"
         """What is being done, for the report of a check that does not end."""
         self._reports = setup.watch.reports
         self._tasks = tasks

@@ -31,7 +31,7 @@ class FaultyLink:
     """
 
     def __init__(self) -> None:
-        self.attempts = 0
+        self.attempts: int = 0
         """Connections that have been tried through this link, refused ones included."""
         self._delay = 0.0
         self._holding = False
@@ -153,7 +153,7 @@ class FaultyLink:
 
 class _FaultyConnection(BrokerConnection):
     def __init__(self, link: FaultyLink, inner: BrokerConnection) -> None:
-        self.max_body = inner.max_body
+        self.max_body: int = inner.max_body
         self.dead = False
         """Nothing is ever carried here again, and nothing says so."""
         self._link: Final = link

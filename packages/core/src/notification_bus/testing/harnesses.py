@@ -23,7 +23,7 @@ __all__ = ["BrokerHarness", "MemoryHarness", "ProxyLink", "url_harness"]
 class MemoryHarness:
     """`MemoryBus`, small enough to overflow quickly."""
 
-    capabilities = Capabilities(
+    capabilities: Capabilities = Capabilities(
         buffer=16,
         max_body=65_536,
         has_broker=False,
@@ -129,7 +129,7 @@ class BrokerHarness:
         self.capabilities = capabilities
         self.wire = wire
         self.broker = broker
-        self.child = url if child == "" else child
+        self.child: str | None = url if child == "" else child
         self._build = build or _open
         self._proxied = proxied
 
@@ -213,7 +213,7 @@ def _with_query(url: str, query: Mapping[str, str]) -> str:
     return f"{url.partition('?')[0]}?{urlencode(query)}"
 
 
-SMALL: Final = {
+SMALL: Final[dict[str, int | float]] = {
     "buffer": 32,
     "outbox": 64,
     "probe_interval": 0.5,

@@ -35,13 +35,13 @@ class Pump:
         self.name: Final = name
         self.items: Final[list[object]] = []
         """Everything the subscription yielded, in order."""
-        self.ended = False
+        self.ended: bool = False
         """The iteration came to its normal end."""
         self.error: Exception | None = None
         """What entering, reading or leaving raised."""
-        self.entered = anyio.Event()
+        self.entered: anyio.Event = anyio.Event()
         """The subscription is ready, or will never be."""
-        self.done = anyio.Event()
+        self.done: anyio.Event = anyio.Event()
         """The subscription was left."""
         self._bus = bus
         self._channel = channel

@@ -93,7 +93,7 @@ class StaysInItsProcess(ReferenceBus):
 class LosesOneInTwenty(ReferenceBus):
     """Leaves out every twentieth of what it is to send, as if at most once meant now and then."""
 
-    handed_off = 0
+    handed_off: int = 0
 
     def hand_off(self, body: bytes) -> None:
         self.handed_off += 1
@@ -109,7 +109,7 @@ class LosesOneInTwenty(ReferenceBus):
 class MergesEqualBodies(ReferenceBus):
     """Takes a body that equals the one before it for a duplicate."""
 
-    last = b""
+    last: bytes = b""
 
     def receive(self, body: bytes) -> None:
         if body != self.last:
@@ -122,7 +122,7 @@ class MergesEqualsInABatch(_AcrossANetwork):
     """Sends equal bodies of one batch once, as Postgres does in one transaction."""
 
     def take_batch(self) -> list[bytes]:
-        self.outbox = deque(dict.fromkeys(self.outbox))
+        self.outbox: deque[bytes] = deque(dict.fromkeys(self.outbox))
         return super().take_batch()
 
 
@@ -147,7 +147,7 @@ class LastInFirstOut(_AcrossANetwork):
 class TaskPerPublish(ReferenceBus):
     """Sends each notification from a task of its own, and they overtake each other."""
 
-    turn = False
+    turn: bool = False
 
     def hand_off(self, body: bytes) -> None:
         hand_off = super().hand_off
@@ -205,7 +205,7 @@ class CutsLongChannelNames(ReferenceBus):
 class CutsLargeBodies(ReferenceBus):
     """Sends large bodies in pieces, and joins whatever pieces arrive next to each other."""
 
-    rest = b""
+    rest: bytes = b""
 
     async def send(self, connection: SimulatedConnection, bodies: list[bytes]) -> None:
         for body in bodies:

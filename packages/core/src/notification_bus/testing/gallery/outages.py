@@ -1,6 +1,7 @@
 """Broken in what happens when the connection does not hold: reconnecting, patience, readiness, liveness, gaps."""
 
 from math import inf
+from typing import ClassVar
 
 import anyio
 
@@ -39,7 +40,7 @@ class ReplaysTheLastBody(ReferenceBus):
 class SubscribesTwice(ReferenceBus):
     """Subscribes once more on a connection that is not its first."""
 
-    connected_before = False
+    connected_before: bool = False
 
     async def connect(self) -> SimulatedConnection:
         connection = await super().connect()
@@ -73,7 +74,7 @@ class RetriesHalfSent(ReferenceBus):
 class ForgetsToResubscribe(ReferenceBus):
     """Connects anew, and subscribes only on its first connection."""
 
-    connected_before = False
+    connected_before: bool = False
 
     async def connect(self) -> SimulatedConnection:
         if self.connected_before:
@@ -90,7 +91,7 @@ class ForgetsToResubscribe(ReferenceBus):
 class PublishingStaysDead(ReferenceBus):
     """Connects and subscribes anew, and its writer stays with the first connection."""
 
-    written_before = False
+    written_before: bool = False
 
     async def write(self, connection: SimulatedConnection) -> None:
         if self.written_before:
@@ -130,7 +131,7 @@ class _Raises(Stream):
 class OutageRaisesInTheStreams(OutageEndsTheStreams):
     """Raises from its subscriptions when the connection is lost."""
 
-    stream_type = _Raises
+    stream_type: ClassVar[type[Stream]] = _Raises
 
 
 @broken(
@@ -203,7 +204,7 @@ class _SkipsFirst(Stream):
 class SwallowsTheFirst(ReferenceBus):
     """Takes the first notification on a subscription for the broker's confirmation."""
 
-    stream_type = _SkipsFirst
+    stream_type: ClassVar[type[Stream]] = _SkipsFirst
 
 
 @broken(

@@ -73,7 +73,7 @@ class EncodesLazily(ReferenceBus):
         return body
 
     def take_batch(self) -> list[bytes]:
-        self.outbox = deque([dump(self.scratch)] * len(self.outbox))
+        self.outbox: deque[bytes] = deque([dump(self.scratch)] * len(self.outbox))
         return super().take_batch()
 
 

@@ -44,18 +44,18 @@ class ReferenceBus(CountedBus):
     def __init__(self, link: SimulatedLink, channel: str, *, max_body: int, **options: Unpack[OptionValues]) -> None:
         super().__init__()
         self.link = link
-        self.options = BusOptions(channel=channel, **options)
+        self.options: BusOptions = BusOptions(channel=channel, **options)
         self.max_body = max_body
-        self.instance = token_hex(8)
+        self.instance: str = token_hex(8)
         self.streams: dict[Stream, None] = {}
         self.outbox: deque[bytes] = deque()
         self.connection: SimulatedConnection | None = None
-        self.changed = anyio.Event()
-        self.floods = FloodLog(_logger)
-        self.attempt = 0
+        self.changed: anyio.Event = anyio.Event()
+        self.floods: FloodLog = FloodLog(_logger)
+        self.attempt: int = 0
         self.outage: str | None = None
-        self.owes_gap = False
-        self.sending = False
+        self.owes_gap: bool = False
+        self.sending: bool = False
         self._sent = 0
         self._proven = 0
         self._probes = 0

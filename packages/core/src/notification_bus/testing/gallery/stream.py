@@ -25,8 +25,8 @@ class Stream(AsyncIterator[BusNotification]):
         self.bus: Final = bus
         self.limit: Final = limit
         self.items: deque[BusNotification] = deque()
-        self.lost = False
-        self.ended = False
+        self.lost: bool = False
+        self.ended: bool = False
         self._waiting: anyio.Event | None = None
 
     # -- the bus's side; none of it waits for the owner

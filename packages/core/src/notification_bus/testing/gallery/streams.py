@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from functools import cached_property
-from typing import cast
+from typing import ClassVar, cast
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -24,7 +24,7 @@ class _Unbounded(Stream):
 class BuffersWithoutBound(ReferenceBus):
     """Keeps everything that a subscription has not read."""
 
-    stream_type = _Unbounded
+    stream_type: ClassVar[type[Stream]] = _Unbounded
 
 
 @broken("wrong noise", check="slow.drop_is_warned", fragment="the warnings were none")
@@ -56,7 +56,7 @@ class _EndsWhenFull(Stream):
 class OverflowEndsTheStream(ReferenceBus):
     """Ends a subscription that does not read in time."""
 
-    stream_type = _EndsWhenFull
+    stream_type: ClassVar[type[Stream]] = _EndsWhenFull
 
 
 class _WedgesWhenFull(Stream):
@@ -80,7 +80,7 @@ class _WedgesWhenFull(Stream):
 class OverflowWedgesTheStream(ReferenceBus):
     """Never yields again on a subscription that has overflowed, and does not end it either."""
 
-    stream_type = _WedgesWhenFull
+    stream_type: ClassVar[type[Stream]] = _WedgesWhenFull
 
 
 @broken(
@@ -107,7 +107,7 @@ class OverflowStarvesSiblings(ReferenceBus):
 class OverflowPoisonsPublish(ReferenceBus):
     """Raises the overflow of a subscription into the next publish."""
 
-    overflowed = False
+    overflowed: bool = False
 
     def dropped(self, where: str, text: str, count: int = 1) -> None:
         super().dropped(where, text, count)
@@ -155,7 +155,7 @@ class _EatsCancellation(Stream):
 class ReadEatsCancellation(ReferenceBus):
     """Catches the cancellation of a read, and goes on waiting."""
 
-    stream_type = _EatsCancellation
+    stream_type: ClassVar[type[Stream]] = _EatsCancellation
 
 
 class _Generates(Stream):
@@ -184,7 +184,7 @@ class _Generates(Stream):
 class StreamIsAGenerator(ReferenceBus):
     """Yields from an async generator, which the first cancelled read finishes."""
 
-    stream_type = _Generates
+    stream_type: ClassVar[type[Stream]] = _Generates
 
 
 class _TakesTooSoon(Stream):
@@ -199,7 +199,7 @@ class _TakesTooSoon(Stream):
 class CancelledReadLosesOne(ReferenceBus):
     """Takes a notification out of the buffer and awaits once more before returning it."""
 
-    stream_type = _TakesTooSoon
+    stream_type: ClassVar[type[Stream]] = _TakesTooSoon
 
 
 class _LeftOnce(Stream):
@@ -220,7 +220,7 @@ class _LeftOnce(Stream):
 class SecondLeaveRaises(ReferenceBus):
     """Raises where a subscription is left a second time."""
 
-    stream_type = _LeftOnce
+    stream_type: ClassVar[type[Stream]] = _LeftOnce
 
 
 class _LeavesItsReader(Stream):
@@ -236,7 +236,7 @@ class _LeavesItsReader(Stream):
 class LeavingDoesNotWake(ReferenceBus):
     """Leaves a reader waiting in a subscription that has been left."""
 
-    stream_type = _LeavesItsReader
+    stream_type: ClassVar[type[Stream]] = _LeavesItsReader
 
 
 class _AsksToLeave(Stream):
@@ -257,7 +257,7 @@ class _AsksToLeave(Stream):
 class LeavingAsksTheBroker(ReferenceBus):
     """Waits for the broker's word when a subscription is left, cancelled or not."""
 
-    stream_type = _AsksToLeave
+    stream_type: ClassVar[type[Stream]] = _AsksToLeave
 
 
 @broken(
@@ -289,7 +289,7 @@ class _Unsubscribes(Stream):
 class NeverSubscribesAgain(ReferenceBus):
     """Unsubscribes at the broker with its last subscription, and not the other way with the next."""
 
-    stream_type = _Unsubscribes
+    stream_type: ClassVar[type[Stream]] = _Unsubscribes
 
     async def prove(self, connection: object) -> None:
         await anyio.sleep_forever()
@@ -313,7 +313,7 @@ class _Resubscribes(Stream):
 class ChurnDisturbsDelivery(ReferenceBus):
     """Makes its subscription at the broker anew whenever one of its own is left."""
 
-    stream_type = _Resubscribes
+    stream_type: ClassVar[type[Stream]] = _Resubscribes
 
 
 class _DropsUntold(Stream):
@@ -330,4 +330,4 @@ class _DropsUntold(Stream):
 class NoGapOnOverflow(ReferenceBus):
     """Drops the oldest of a full subscription and does not tell its reader."""
 
-    stream_type = _DropsUntold
+    stream_type: ClassVar[type[Stream]] = _DropsUntold

@@ -36,11 +36,11 @@ class SimulatedLink:
         self._releasing = False
         self._carrier: BackgroundTask | None = None
         self._more: anyio.Event | None = None
-        self.attempts = 0
+        self.attempts: int = 0
         """Connections that have been tried through this link, refused ones included."""
-        self.is_deaf = False
+        self.is_deaf: bool = False
         """Whether the broker delivers nothing over this link."""
-        self.is_denied = False
+        self.is_denied: bool = False
         """Whether the broker refuses what is published over this link."""
 
     @property
