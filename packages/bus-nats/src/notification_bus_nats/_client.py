@@ -4,20 +4,13 @@ The rest of the distribution uses nothing of nats-py's that starts with an under
 """
 
 import asyncio
-import re
 from collections.abc import Callable
 from typing import Any, Final, cast
 
 import anyio
 from nats.aio.client import Client
-from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
 __all__ = ["OneConnection", "ping"]
-
-_MESSAGE: Final = re.compile(rb"MSG [^ ]+ \d+ (\d+)\r\n")
-
-_SMALL: Final = 65_536
-"""Bytes of a message up to which its parts are put together here; larger ones nats-py collects without copying."""
 
 _TURNS: Final = 0.1
 """Seconds, more than enough, for a closing whose transport is gone: it needs a few turns of the loop."""
@@ -33,44 +26,12 @@ async def ping(client: Client) -> "asyncio.Future[bool]":
     return pong
 
 
-class _MessagesFirst(Parser):
-    """nats-py's parser with a short way for what nearly everything is: whole messages without a reply subject.
-
-    The long way takes three times as long, and every instance reads everything that is published.
-    """
-
-    nc: "OneConnection"
-    buf: bytearray
-
-    async def parse(self, data: bytes = b"") -> None:
-        if self.state == AWAITING_CONTROL_LINE:
-            if self.buf:
-                data = bytes(self.buf) + data
-                self.buf.clear()
-            bodies: list[bytes] = []
-            at, size, match = 0, len(data), _MESSAGE.match
-            while found := match(data, at):
-                begin = found.end()
-                end = begin + int(found[1])
-                if end + 2 > size:
-                    break
-                bodies.append(data[begin:end])
-                at = end + 2
-            if bodies:
-                self.nc.heard(bodies)
-            if found and found.end() + int(found[1]) - at < _SMALL:
-                self.buf += data[at:]
-                return
-            data = data[at:]
-        await super().parse(data)
-
-
 class OneConnection(Client):
     """A client that connects once and tells of its end, whatever the reason.
 
     Args:
-        heard: Called with the payloads of messages, in order. Past nats-py's queue and task for each subscription,
-            which cost more than all the rest of reading.
+        heard: Called with the payload of each message. Past nats-py's queue and task for each subscription, which cost
+            more than all the rest of reading.
         ended: Called when the connection is over, with the reason where there is one. nats-py's own callback is left
             out when writing out what was pending fails, and always so before 2.12.
         secure: Refuse to go on without TLS. nats-py sends the password in the clear to a server that offers no TLS,
@@ -78,18 +39,17 @@ class OneConnection(Client):
     """
 
     def __init__(
-        self, heard: Callable[[list[bytes]], None], ended: Callable[[Exception | None], None], *, secure: bool
+        self, heard: Callable[[bytes], None], ended: Callable[[Exception | None], None], *, secure: bool
     ) -> None:
         super().__init__()
-        self._ps = _MessagesFirst(self)
-        self.heard = heard
+        self._heard = heard
         self._ended = ended
         self._secure = secure
         self.clustered = False
         """Whether the server is one of several."""
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        self.heard([data])
+        self._heard(data)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         if initial_connection and self._secure and not info.get("tls_required"):

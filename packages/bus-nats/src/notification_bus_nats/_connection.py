@@ -15,8 +15,8 @@ from notification_bus_nats._client import OneConnection, ping
 
 __all__ = ["NatsConnection", "OwnConnection", "grant"]
 
-_BATCH: Final = 64
-"""Bodies below which a batch for the reader is made larger."""
+_BATCH: Final = 256
+"""Bodies that the reader is given at once."""
 
 _UNREAD: Final = 32 * 1024 * 1024
 """Bytes that may wait for the reader. nats-py never makes the server wait, so this is what bounds the memory."""
@@ -40,23 +40,20 @@ class NatsConnection(BrokerConnection):
 
     def __init__(self, subject: str) -> None:
         self.subject = subject
-        self._unread: deque[list[bytes]] = deque()
+        self._unread: deque[bytes] = deque()
         self._size = 0
         self._news = asyncio.Event()
         self._lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._asking = True
         self._refusal: Exception | None = None
 
-    def heard(self, bodies: list[bytes]) -> None:
-        """Keep bodies for the reader."""
-        self._size += _size(bodies)
+    def heard(self, body: bytes) -> None:
+        """Keep a body for the reader."""
+        self._size += len(body) + _OVERHEAD
         if self._size > _UNREAD:
             self.lose(ConnectionError(f"more than {_UNREAD >> 20} MB have arrived unread: this process is too slow"))
         elif not self._lost.done():
-            if self._unread and len(self._unread[-1]) < _BATCH:
-                self._unread[-1].extend(bodies)
-            else:
-                self._unread.append(bodies)
+            self._unread.append(body)
             self._news.set()
 
     def lose(self, exc: Exception) -> None:
@@ -91,8 +88,8 @@ class NatsConnection(BrokerConnection):
     async def receive(self) -> AsyncIterator[Sequence[bytes]]:
         while True:
             while self._unread:
-                batch = self._unread.popleft()
-                self._size -= _size(batch)
+                batch = [self._unread.popleft() for _ in range(min(_BATCH, len(self._unread)))]
+                self._size -= sum(map(len, batch)) + _OVERHEAD * len(batch)
                 yield batch
             self._check()
             self._news.clear()
@@ -189,10 +186,6 @@ class OwnConnection(NatsConnection):
             if not self._lost.done():
                 await self._answered(await ping(self._own))
         await self._own.end()
-
-
-def _size(bodies: Sequence[bytes]) -> int:
-    return sum(map(len, bodies)) + _OVERHEAD * len(bodies)
 
 
 def grant(subject: str) -> str:

@@ -67,7 +67,7 @@ class GivenClientConnection(NatsConnection):
         if self._given.stats["reconnects"] != self._reconnects:
             self._look()
         else:
-            self.heard([message.data])
+            self.heard(message.data)
 
     def _look(self) -> None:
         client = self._given
