@@ -36,6 +36,7 @@ class Connection(BrokerConnection):
         self.max_body = max_body
         self.sent: list[bytes] = []
         self.closed = 0
+        self.deaf = False
         self._inbox_in, self._inbox = anyio.create_memory_object_stream[Sequence[bytes]](1000)
         self.on_send: Callable[[], Awaitable[None]] | None = None
         self.on_close: Callable[[], Awaitable[None]] | None = None
@@ -45,7 +46,8 @@ class Connection(BrokerConnection):
         if self.on_send is not None:
             await self.on_send()
         self.sent.extend(bodies)
-        self._inbox_in.send_nowait(list(bodies))
+        if not self.deaf:
+            self._inbox_in.send_nowait(list(bodies))
 
     def inject(self, *bodies: bytes) -> None:
         self._inbox_in.send_nowait(bodies)
@@ -323,11 +325,41 @@ async def test_what_was_in_doubt_is_announced_on_the_wire_until_a_probe_has_conf
         await eventually(lambda: len(bus.connections) == 2 and len(bus.connections[1].sent) >= 2)
         assert bus.stats().in_doubt == 1
         assert [b"bus/gap" in body for body in bus.connections[1].sent] == [True, False]
-        await anyio.sleep(0.05)
+        await eventually(lambda: bus._ledger.debt.paid == bus._ledger.debt.epoch)
         bus.connections[1].end()
         await eventually(lambda: len(bus.connections) == 3 and bool(bus.connections[2].sent))
         # The probe behind the gap came back, so nothing is owed any more.
         assert not any(b"bus/gap" in body for body in bus.connections[2].sent)
+
+
+async def test_a_gap_of_a_peer_is_told_whatever_this_instance_has_announced_itself() -> None:
+    async with Bus() as bus, bus.subscribe() as subscription:
+        for _ in range(3):  # losses of its own, so that its numbers are ahead of the peer's
+            await eventually(lambda: bus.stats().connected and bool(bus.connections[-1].sent))
+            await bus.publish(BusNotification("a"))
+            await eventually(lambda: any(b'"a"' in body for body in bus.connections[-1].sent))
+            connections = len(bus.connections)
+            bus.connections[-1].end()
+            await eventually(lambda before=connections: len(bus.connections) > before)  # type: ignore[misc]
+        await eventually(lambda: bus.stats().connected and bus._ledger.debt.paid == bus._ledger.debt.epoch)
+        assert bus._ledger.debt.epoch >= 3
+        bus.connections[-1].inject(b'{"method":"before"}')
+        with anyio.fail_after(PATIENCE):
+            while (await anext(subscription)).method != "before":
+                pass
+        for gap in (b'{"method":"notifications/bus/gap","params":{"from":"peer","epoch":1}}', GAP.encode()):
+            bus.connections[-1].inject(gap)
+            with anyio.fail_after(PATIENCE):
+                assert await anext(subscription) == GAP
+
+
+async def test_a_connection_that_delivers_nothing_is_given_up_with_the_reason() -> None:
+    async with Bus() as bus:
+        await bus.wait_ready(PATIENCE)
+        await eventually(lambda: bool(bus.connections[0].sent))
+        bus.connections[0].deaf = True
+        await eventually(lambda: bus.stats().reconnects > 0)
+        assert "did not come back within 0.2 s" in (bus.stats().last_error or "")
 
 
 async def test_a_cancelled_publish_has_published() -> None:

@@ -410,3 +410,13 @@ def test_an_instance_on_a_node_that_all_others_have_left_reconnects_with_a_gap(s
         ],
     )
     fleet.check()
+
+
+def test_peers_that_were_away_together_are_not_taken_for_lost_when_all_come_back() -> None:
+    """An outage of everybody, longer than it takes to miss a peer, costs one reconnect and one gap, not two."""
+    everybody: list[Step] = [("fault", instance, "refuse") for instance in range(3)]
+    back: list[Step] = [("fault", instance, "restore") for instance in range(3)]
+    fleet = run_fleet(3, [("wait", 0, 8.0), *everybody, ("wait", 0, 30.0), *back])
+    assert [bus.stats().reconnects for bus in fleet.buses] == [1, 1, 1]
+    for reader in fleet.readers:
+        assert [n for _, n in reader.seen] == [GAP]
