@@ -260,9 +260,10 @@ class TestDelivery:
                     found += 1
 
             tasks.start_soon(follow)
-            for _ in range(1000):
+            # 100 turns, of which trio gives a reader two in three: it runs what is due in a random order.
+            for _ in range(6400):
                 await registry.publish(BusNotification.tools_list_changed())
-            assert found >= 10
+            assert found >= 20
             tasks.cancel_scope.cancel()
 
     async def test_without_a_bus_a_gap_is_told_at_once(self, registry: SubscriptionRegistry) -> None:
