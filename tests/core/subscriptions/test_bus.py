@@ -327,7 +327,9 @@ class TestEntering:
 
 class TestPump:
     @pytest.mark.parametrize(
-        "thing", [None, 7, {"method": TOOLS}, object(), BusNotification("notifications/resources/updated")], ids=repr
+        "thing",
+        [None, 7, {"method": TOOLS}, object(), BusNotification("notifications/resources/updated")],
+        ids=["None", "int", "dict", "object", "update-without-uri"],
     )
     async def test_a_bus_that_yields_nonsense_is_read_on(self, thing: object, caplog: pytest.LogCaptureFixture) -> None:
         bus = ScriptedBus()
