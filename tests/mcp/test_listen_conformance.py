@@ -1,12 +1,5 @@
-"""The official conformance suite, through a proxy that gives each connection to the next of two replicas on Redis.
+"""The official conformance suite, through a proxy that gives each connection to the next of two replicas on Redis."""
 
-Run where `NOTIFICATION_BUS_CONFORMANCE` names a folder in which this has been done:
-
-    npm i @modelcontextprotocol/conformance@0.2.0-alpha.12 node@22
-"""
-
-import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -14,7 +7,6 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Final
 
 import anyio
 import pytest
@@ -22,14 +14,10 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, SocketAttribute, Socket
 
 from tests.brokers import Server
 from tests.mcp.conformance import KINDS
+from tests.mcp.official import Suite
 from tests.mcp.replicas import ROOT
 
-FOLDER: Final = os.environ.get("NOTIFICATION_BUS_CONFORMANCE", "")
-
-pytestmark = [
-    pytest.mark.skipif(not FOLDER, reason="NOTIFICATION_BUS_CONFORMANCE names no folder with the suite"),
-    pytest.mark.timeout(300),
-]
+pytestmark = pytest.mark.timeout(300)  # the first of them installs the suite
 
 
 @pytest.fixture
@@ -86,19 +74,10 @@ async def round_robin(ports: Sequence[int]) -> AsyncGenerator[int]:
         tasks.cancel_scope.cancel()
 
 
-def suite_command(port: int, results: Path) -> list[str]:
-    node = next(Path(FOLDER).glob("node_modules/**/node-linux-*/bin/node"))
-    suite = Path(FOLDER) / "node_modules/@modelcontextprotocol/conformance/dist/index.js"
-    command = [str(node), str(suite), "server", "--url", f"http://127.0.0.1:{port}/mcp"]
-    return [*command, "--scenario", "server-stateless", "--spec-version", "2026-07-28", "-o", str(results)]
-
-
-def checks_in(results: Path) -> list[dict[str, Any]]:
-    return [check for file in results.glob("**/checks.json") for check in json.loads(file.read_text())]
-
-
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_official_suite_has_nothing_to_say(kind: str, redis_server: Server, tmp_path: Path) -> None:
+async def test_the_official_suite_has_nothing_to_say(
+    kind: str, redis_server: Server, conformance: Suite, tmp_path: Path
+) -> None:
     """Also no warning: its exit code would not show one, and with the SDK's own bus there are two of this kind."""
     if kind == "fastmcp":
         pytest.importorskip("fastmcp")
@@ -106,9 +85,9 @@ async def test_the_official_suite_has_nothing_to_say(kind: str, redis_server: Se
     with ExitStack() as stack:
         ports = [stack.enter_context(replica(kind, bus_url)) for _ in range(2)]
         async with round_robin(ports) as port:
-            done = await anyio.run_process(suite_command(port, tmp_path), check=False, cwd=FOLDER)
-    results = checks_in(tmp_path)
-    assert results, done.stdout.decode()
+            results = await conformance.check_server(
+                f"http://127.0.0.1:{port}/mcp", "server-stateless", "2026-07-28", tmp_path
+            )
     bad = [
         f"{check['status']} {check['id']}: {check.get('errorMessage')}"
         for check in results
