@@ -5,7 +5,10 @@ import os
 import socket
 import sys
 import threading
-from typing import Final, Literal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
@@ -14,7 +17,7 @@ from starlette.applications import Starlette
 from notification_bus import OpenableBus, open_bus
 from notification_bus.mcp import McpSubscriptions
 
-__all__ = ["BUS", "INSTALL", "LAST", "STDIO", "TASK", "Kind", "app", "build", "watch_parent"]
+__all__ = ["BUS", "INSTALL", "JSON", "LAST", "STARTED", "STDIO", "TASK", "Kind", "app", "build", "watch_parent"]
 
 BUS: Final = "NOTIFICATION_BUS_TEST_BOARD"
 """The environment variable with the bus's URL."""
@@ -25,6 +28,12 @@ STDIO: Final = "NOTIFICATION_BUS_TEST_STDIO"
 INSTALL: Final = "NOTIFICATION_BUS_TEST_INSTALL"
 """Set where the board's streams are to be served by `McpSubscriptions.install`, not by the SDK; then the server that is
 run waits for open streams as long as it does by default."""
+
+JSON: Final = "NOTIFICATION_BUS_TEST_JSON"
+"""Set where requests are to be answered in JSON rather than as streams."""
+
+STARTED: Final = "NOTIFICATION_BUS_TEST_STARTED"
+"""A folder, in which each process that a server starts puts a file once it serves."""
 
 TASK: Final = "board://tasks/1"
 LAST: Final = "board://last"
@@ -100,7 +109,22 @@ def _from_environment() -> MCPServer[dict[str, object]]:
 
 def app() -> Starlette:
     """For servers that are told where to find an application."""
-    return _from_environment().streamable_http_app()
+    application = _from_environment().streamable_http_app()
+    lifespan = application.router.lifespan_context
+
+    @asynccontextmanager
+    async def announced(started: Starlette) -> AsyncGenerator[Any]:
+        async with lifespan(started) as state:
+            _announce()
+            yield state
+
+    application.router.lifespan_context = announced
+    return application
+
+
+def _announce() -> None:
+    if STARTED in os.environ:
+        Path(os.environ[STARTED], str(os.getpid())).touch()
 
 
 def _main() -> None:
@@ -112,7 +136,9 @@ def _main() -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     print(listening.getsockname()[1], flush=True)  # noqa: T201  # the parent reads the port
     config = uvicorn.Config(
-        mcp.streamable_http_app(), log_level="warning", timeout_graceful_shutdown=None if INSTALL in os.environ else 1
+        mcp.streamable_http_app(json_response=JSON in os.environ),
+        log_level="warning",
+        timeout_graceful_shutdown=None if INSTALL in os.environ else 1,
     )
     uvicorn.Server(config).run(sockets=[listening])
 

@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 from mcp.client.subscriptions import ServerEvent, Subscription
 
-from tests.mcp.board import BUS, INSTALL
+from tests.mcp.board import BUS, INSTALL, JSON
 
 __all__ = ["LIMIT", "ROOT", "expect", "replica", "stalled_listener", "start_replicas", "url_of"]
 
@@ -39,12 +39,13 @@ def url_of(process: subprocess.Popen[str]) -> str:
 
 
 @contextmanager
-def replica(bus_url: str, *, install: bool = False) -> Generator[subprocess.Popen[str]]:
+def replica(bus_url: str, *, install: bool = False, json_response: bool = False) -> Generator[subprocess.Popen[str]]:
     """A process that is killed at the end, if it is there still."""
+    switches = {name: "1" for name, on in ((INSTALL, install), (JSON, json_response)) if on}
     with subprocess.Popen(
         [sys.executable, "-m", "tests.mcp.board"],
         cwd=ROOT,
-        env=os.environ | {BUS: bus_url} | ({INSTALL: "1"} if install else {}),
+        env=os.environ | {BUS: bus_url} | switches,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         encoding="utf-8",

@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from time import monotonic
-from typing import Any
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
+import hypercorn.asyncio
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.subscriptions import Subscription, ToolsListChanged
@@ -20,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from notification_bus import MemoryBus
 from notification_bus.mcp import McpSubscriptions
 from notification_bus.mcp._signals import SignalChain
-from tests.mcp.board import BUS, INSTALL, STDIO, build
+from tests.mcp.board import BUS, INSTALL, STARTED, STDIO, build
 from tests.mcp.replicas import LIMIT, ROOT, expect, replica, stalled_listener, url_of
 
 DRAIN = 2.0
@@ -119,32 +121,34 @@ async def test_draining_without_streams_takes_no_time() -> None:
 
 
 @contextmanager
-def served_by(*command: str) -> Generator[tuple[subprocess.Popen[bytes], str]]:
-    """A server that is told where the application is, on a port of its own."""
+def served_by(*command: str, workers: int, started: Path) -> Generator[tuple[subprocess.Popen[bytes], str]]:
+    """A server that is told where the application is, on a port of its own, once all of its workers serve."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with subprocess.Popen(
         [sys.executable, "-m", *(part.format(port=port) for part in command)],
         cwd=ROOT,
-        env=os.environ | {BUS: MEMORY, INSTALL: "1"},
+        env=os.environ | {BUS: MEMORY, INSTALL: "1", STARTED: str(started)},
         start_new_session=True,
     ) as process:
         try:
-            _until_listening(port, process)
+            _until_serving(port, process, workers, started)
             yield process, f"http://127.0.0.1:{port}/mcp"
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def _until_listening(port: int, process: subprocess.Popen[bytes]) -> None:
+def _until_serving(port: int, process: subprocess.Popen[bytes], workers: int, started: Path) -> None:
+    """All of the workers: one of granian's that is starting drops the signal, and its supervisor waits for ever."""
     deadline = monotonic() + LIMIT
     while monotonic() < deadline and process.poll() is None:
         with socket.socket() as client:
-            if client.connect_ex(("127.0.0.1", port)) == 0:
+            if len(list(started.iterdir())) == workers and client.connect_ex(("127.0.0.1", port)) == 0:
                 return
-    raise AssertionError(f"nothing listens; the server's code is {process.poll()}")
+        sleep(0.01)
+    raise AssertionError(f"{list(started.iterdir())} of {workers} serve; the server's code is {process.poll()}")
 
 
 UVICORN = (
@@ -168,11 +172,20 @@ GRANIAN = (
 )
 
 
-@pytest.mark.parametrize("command", [UVICORN, GUNICORN, GRANIAN], ids=lambda command: command[0])
-async def test_every_worker_of_a_server_ends_its_streams_gracefully(command: tuple[str, ...]) -> None:
+HYPERCORN = ("hypercorn", "tests.mcp.board:app()", "--workers", "0", "--bind", "127.0.0.1:{port}")
+"""Workers of it hear of no signal; with none, it serves in the process that does."""
+
+
+@pytest.mark.parametrize(
+    ("command", "workers"),
+    [(UVICORN, 2), (GUNICORN, 2), (GRANIAN, 2), (HYPERCORN, 1)],
+    ids=["uvicorn", "gunicorn", "granian", "hypercorn"],
+)
+async def test_every_worker_of_a_server_ends_its_streams_gracefully(
+    command: tuple[str, ...], workers: int, tmp_path: Path
+) -> None:
     """The supervisor passes the signal on to them."""
-    pytest.importorskip(command[0])
-    with served_by(*command) as (process, url):
+    with served_by(*command, workers=workers, started=tmp_path) as (process, url):
         async with listening(url, 20) as streams:
             before = monotonic()
             process.terminate()
@@ -180,6 +193,29 @@ async def test_every_worker_of_a_server_ends_its_streams_gracefully(command: tup
             await gone(process)
             print(f"{command[0]}: {monotonic() - before:.2f} s")  # noqa: T201
             assert monotonic() - before < DRAIN + 2  # the supervisor's own turn
+
+
+async def test_a_drain_by_hand_comes_before_a_server_that_is_stopped_by_hand() -> None:
+    """As the docs say of hypercorn: in its trigger, since it leaves the lifespan only after the streams."""
+    subscriptions = McpSubscriptions(MemoryBus(), drain_on_signals=False)
+    mcp = build("board", subscriptions)
+    subscriptions.install(mcp)
+    stop = anyio.Event()
+
+    async def stopped() -> None:
+        await stop.wait()
+        assert await subscriptions.drain() == 0
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+    config = hypercorn.Config()
+    config.bind = [f"fd://{listener.detach()}"]
+    server = cast("Any", hypercorn.asyncio)  # its types are not those of Starlette
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: server.serve(mcp.streamable_http_app(), config, shutdown_trigger=stopped))
+        async with listening(url, 20) as streams:
+            stop.set()
+            await ends_gracefully(streams)
 
 
 async def test_a_signal_over_stdio_ends_the_streams_before_the_process() -> None:

@@ -19,7 +19,7 @@ from mcp.client.subscriptions import (
 
 from tests.brokers import Server
 from tests.mcp.board import LAST, TASK
-from tests.mcp.replicas import LIMIT, expect, stalled_listener, start_replicas
+from tests.mcp.replicas import LIMIT, expect, replica, stalled_listener, start_replicas, url_of
 
 EVENTS: Mapping[str, ServerEvent] = {
     "tools": ToolsListChanged(),
@@ -144,3 +144,20 @@ async def test_two_clients_with_one_id_are_two_streams_and_nobody_cancels_them_b
                 changed = await anext(stream)
                 assert changed["method"] == "notifications/tools/list_changed"
                 assert changed["params"]["_meta"] == stream_id
+
+
+async def test_a_server_that_answers_in_json_streams_listens_all_the_same(redis_server: Server) -> None:
+    """`json_response=True` is about single answers; a listen has none until it ends."""
+    with (
+        replica(f"{redis_server.url}?channel=test-mcp-json", install=True, json_response=True) as process,
+        anyio.fail_after(LIMIT),
+    ):
+        url = url_of(process)
+        async with httpx.AsyncClient(timeout=LIMIT) as http, listening(http, url, "one") as stream:
+            assert (await anext(stream))["method"] == "notifications/subscriptions/acknowledged"
+            request = posted("tools/call", {"name": "change", "arguments": {"kind": "tools"}}, id="two")
+            request["headers"]["mcp-name"] = "change"
+            response = await http.post(url, **request)
+            assert response.headers["content-type"] == "application/json"
+            assert response.json()["result"]["isError"] is False
+            assert (await anext(stream))["method"] == "notifications/tools/list_changed"
