@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -40,7 +41,7 @@ PYTHONS = [
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 ADAPTERS = {folder.removeprefix("bus-"): project["name"] for folder, project in PACKAGES.items() if folder != "core"}
 
-nox.options.sessions = ["lint", "typing", f"tests-{HERE}", "wheels"]
+nox.options.sessions = ["lint", "typing", f"tests-{HERE}", "mcp_versions(oldest)", "wheels"]
 
 
 def _module(distribution: str) -> str:
@@ -172,6 +173,31 @@ def latest(session: nox.Session) -> None:
     with _without_sources(session):
         for adapter in ADAPTERS:
             _contract(session, adapter)
+
+
+def _supported(name: str) -> str:
+    """What the workspace says of the versions of a package: `mcp` in core's extra, the others in the tests' group."""
+    stated: list[str] = [*PACKAGES["core"]["optional-dependencies"]["mcp"], *_groups("test")]
+    (requirement,) = (entry for entry in stated if re.match(rf"{name}\b(?!-)", entry))
+    return requirement
+
+
+_MCP = {"mcp": ["mcp-types"], "fastmcp": ["fastmcp-slim"]}
+"""The frameworks of MCP servers, and what is released along with each, in step with it."""
+
+_VERSIONS = "import importlib.metadata, sys\nfor name in sys.argv[1:]: print(name, importlib.metadata.version(name))"
+
+
+@nox.session(python=HERE)
+@nox.parametrize("resolution", [nox.param("lowest-direct", id="oldest"), nox.param("highest", id="newest")])
+def mcp_versions(session: nox.Session, resolution: str) -> None:
+    """The tests of MCP servers against the oldest and the newest `mcp` and `fastmcp` that are supported."""
+    _sync(session)
+    parts = [name for package, others in _MCP.items() for name in (package, *others)]
+    upgrades = [f"--upgrade-package={name}" for name in parts]
+    session.install(*(_supported(name) for name in _MCP), f"--resolution={resolution}", *upgrades)
+    session.run("python", "-c", _VERSIONS, *parts)
+    session.run("pytest", "tests/mcp", "-n", "2", "--dist", "loadfile", *session.posargs)
 
 
 @nox.session(python=HERE)

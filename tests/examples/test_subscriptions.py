@@ -82,7 +82,6 @@ async def test_the_board_is_shown_again_and_survives_the_end_of_a_replica(redis_
 
 async def test_the_board_of_fastmcp(redis_server: Server) -> None:
     """With a change of a resource and one of a list."""
-    pytest.importorskip("fastmcp")
     port = free_port()
     environment = {"PORT": str(port), "BUS": f"{redis_server.url}?channel=test-example-fastmcp"}
     with running(str(EXAMPLES / "fastmcp_board" / "server.py"), **environment):

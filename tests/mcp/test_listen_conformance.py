@@ -79,8 +79,6 @@ async def test_the_official_suite_has_nothing_to_say(
     kind: str, redis_server: Server, conformance: Suite, tmp_path: Path
 ) -> None:
     """Also no warning: its exit code would not show one, and with the SDK's own bus there are two of this kind."""
-    if kind == "fastmcp":
-        pytest.importorskip("fastmcp")
     bus_url = f"{redis_server.url}?channel=test-conformance-{kind}"
     with ExitStack() as stack:
         ports = [stack.enter_context(replica(kind, bus_url)) for _ in range(2)]
