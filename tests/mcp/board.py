@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from notification_bus import OpenableBus, open_bus
 from notification_bus.mcp import McpSubscriptions
 
-__all__ = ["BUS", "INSTALL", "LAST", "STDIO", "TASK", "Kind", "app", "build", "watch_parent"]
+__all__ = ["BUS", "INSTALL", "LAST", "LEGACY", "STDIO", "TASK", "Kind", "app", "build", "watch_parent"]
 
 BUS: Final = "NOTIFICATION_BUS_TEST_BOARD"
 """The environment variable with the bus's URL."""
@@ -25,6 +25,9 @@ STDIO: Final = "NOTIFICATION_BUS_TEST_STDIO"
 INSTALL: Final = "NOTIFICATION_BUS_TEST_INSTALL"
 """Set where the board's streams are to be served by `McpSubscriptions.install`, not by the SDK; then the server that is
 run waits for open streams as long as it does by default."""
+
+LEGACY: Final = "NOTIFICATION_BUS_TEST_LEGACY"
+"""Set where clients of the earlier revisions are to be served, too."""
 
 TASK: Final = "board://tasks/1"
 LAST: Final = "board://last"
@@ -69,6 +72,7 @@ def build(name: str, subscriptions: McpSubscriptions) -> MCPServer[dict[str, obj
         return json.dumps(
             {
                 "ready": ours.ready,
+                "streams": None if ours.streams is None else ours.streams.streams,
                 "delivered": ours.delivered,
                 "gaps": ours.gaps,
                 "connected": theirs.connected,
@@ -94,7 +98,7 @@ def _from_environment() -> MCPServer[dict[str, object]]:
     subscriptions = McpSubscriptions(open_bus(os.environ[BUS]), ready_timeout=1.0)
     mcp = build("board", subscriptions)
     if INSTALL in os.environ:
-        subscriptions.install(mcp)
+        subscriptions.install(mcp, legacy_clients=LEGACY in os.environ)
     return mcp
 
 

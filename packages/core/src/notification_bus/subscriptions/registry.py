@@ -297,7 +297,9 @@ class SubscriptionRegistry(CountedBus):
         if options.end_empty and accepted.is_empty and not accepted.extra:
             table.end(mailbox)
         lifetime = options.max_lifetime
-        return Admitted(mailbox, accepted, table, None if lifetime is None else anyio.current_time() + lifetime)
+        return Admitted(
+            mailbox, accepted, table, self.narrow, None if lifetime is None else anyio.current_time() + lifetime
+        )
 
     def _receive(self, notification: BusNotification) -> None:
         """Take what the bus yields. One that cannot be handled must not deafen the node to those that come after it."""
