@@ -47,9 +47,10 @@ async def run(bus_url: str, notes: Notes, files: Sequence[Path]) -> str:
         await bus.publish(BusNotification.resource_updated(INDEX))
         await bus.publish(BusNotification.resources_list_changed())
     stats = bus.stats()
-    lost = sum(stats.dropped.values()) + stats.in_doubt
-    if lost:
-        raise SystemExit(f"imported, but {lost} of {stats.published} notifications may not have arrived: run it again")
+    if stats.unsent:
+        raise SystemExit(
+            f"imported, but {stats.unsent} of {stats.published} notifications may not have arrived: run it again"
+        )
     return f"imported {len(files)}, and told of it in {stats.published} notifications"
 
 

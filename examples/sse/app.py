@@ -16,12 +16,9 @@ of everything that a stream watches, spread over a moment; and a shutdown ends t
 """
 
 import argparse
-import asyncio
-import signal
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Final
 from uuid import uuid4
 
@@ -88,7 +85,8 @@ def build(bus_url: str, folder: Path) -> Starlette:
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         # Does not wait for the broker: the pages can be read and written while it is down. The streams wait for it.
         async with registry:
-            with draining_on_signals(registry):
+            # uvicorn waits for open streams before it leaves this: the signal itself has to end them.
+            with registry.draining_on_signals():
                 yield
 
     return Starlette(
@@ -136,35 +134,10 @@ async def events(stream: SubscriptionStream) -> AsyncGenerator[str]:
                 return
         if message is None:
             yield ":\n\n"
-        elif uri := message.params.get("uri"):
-            yield f"event: updated\ndata: {uri}\n\n"
-        else:
+        elif message.is_acknowledgment:
             yield "event: ready\ndata:\n\n"
-
-
-@contextmanager
-def draining_on_signals(registry: SubscriptionRegistry) -> Generator[None]:
-    """End the streams when the process is asked to stop.
-
-    uvicorn waits until every connection is closed before it leaves the lifespan, and an open stream would let it wait
-    for ever. So the signal itself has to end them, before the server's own handler is asked.
-    """
-    loop = asyncio.get_running_loop()
-    handlers = ((number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT))
-    # Where the server has left a signal to the system, it ends the process as before.
-    chained = {number: handler for number, handler in handlers if callable(handler)}
-
-    def handle(signum: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(registry.begin_drain)
-        chained[signal.Signals(signum)](signum, frame)
-
-    for number in chained:
-        signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        for number, handler in chained.items():
-            signal.signal(number, handler)
+        else:
+            yield f"event: updated\ndata: {message.uri}\n\n"
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from mcp.server.subscriptions import (
 from mcp_types import SubscriptionsListenRequestParams
 
 from notification_bus._backend import current_loop, loop_is_over
+from notification_bus._soon import run_soon
 from notification_bus._warnings import FloodLog
 from notification_bus.bus import NotificationBus
 from notification_bus.errors import BusClosedError
@@ -30,10 +31,9 @@ from notification_bus.mcp._legacy import LegacyClients
 from notification_bus.mcp._listen import ListenHandler
 from notification_bus.mcp._listeners import Listeners
 from notification_bus.mcp._pump import Pump
-from notification_bus.mcp._signals import SignalChain
-from notification_bus.mcp._soon import run_soon
 from notification_bus.mcp._stats import McpStats
 from notification_bus.subscriptions import Capabilities, RegistryOptions, SubscriptionRegistry
+from notification_bus.subscriptions._signals import SignalChain
 
 __all__ = ["McpSubscriptions", "StreamOptionValues"]
 

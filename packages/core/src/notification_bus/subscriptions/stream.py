@@ -29,6 +29,16 @@ class SubscriptionMessage(NamedTuple):
     method: str
     params: dict[str, Any]
 
+    @property
+    def uri(self) -> str | None:
+        """The resource that was updated; `None` in a message of another kind."""
+        return self.params["uri"] if self.method == UPDATED else None
+
+    @property
+    def is_acknowledgment(self) -> bool:
+        """Whether it is the first message of its stream, which tells of no change."""
+        return self.method == ACKNOWLEDGED
+
     def to_wire(self) -> dict[str, Any]:
         """`{"method": …, "params": …}`: what a transport adds `"jsonrpc"` to."""
         return {"method": self.method, "params": self.params}
