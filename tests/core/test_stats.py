@@ -69,3 +69,9 @@ def test_the_time_is_that_of_the_last_change_of_state(monkeypatch: pytest.Monkey
     assert counters.since is None
     counters.mark(connected=True)
     assert counters.since == 102.0
+
+
+def test_what_was_not_sent_is_told_from_what_was_not_read() -> None:
+    counters = Counters(in_doubt=4)
+    counters.dropped.update({"buffer": 8, "outbox": 1, "refused": 16, "too_large": 32, "closed": 64})
+    assert counters.snapshot(0).unsent == 1 + 4 + 16 + 32 + 64

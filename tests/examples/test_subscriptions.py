@@ -1,56 +1,21 @@
 """The examples of subscriptions, run as a reader would run them: two servers, a client, a change on the other one."""
 
-import os
-import subprocess
-import sys
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
-import anyio
-import anyio.to_thread
 import pytest
 from mcp import Client
 from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged
 
 from tests.brokers import Server, free_port
-from tests.mcp.replicas import LIMIT, expect
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from tests.examples.processes import EXAMPLES, answers, running
+from tests.mcp.replicas import expect
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     """The servers are processes."""
     return "asyncio"
-
-
-@contextmanager
-def running(*command: str, **environment: str) -> Generator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, *command], env=os.environ | environment, stdout=subprocess.PIPE, encoding="utf-8"
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-async def answers(url: str) -> None:
-    with anyio.fail_after(LIMIT):
-        while True:
-            try:
-                async with Client(url):
-                    return
-            except* Exception:
-                await anyio.sleep(0.1)
-
-
-async def until_said(process: subprocess.Popen[str], text: str) -> None:
-    assert process.stdout is not None
-    with anyio.fail_after(LIMIT):
-        while (await anyio.to_thread.run_sync(process.stdout.readline)).strip() != text:
-            pass
 
 
 async def test_the_board_is_shown_again_and_survives_the_end_of_a_replica(redis_server: Server, tmp_path: Path) -> None:
@@ -69,15 +34,15 @@ async def test_the_board_is_shown_again_and_survives_the_end_of_a_replica(redis_
         for url in urls:
             await answers(url)
         client = stack.enter_context(running(str(EXAMPLES / "subscriptions" / "client.py"), *urls))
-        await until_said(client, "board: empty")
+        await client.said("board: empty")
         async with Client(urls[1]) as other:
             await other.call_tool("add_task", {"title": "wash up"})
-            await until_said(client, "board: wash up")
-            a.terminate()
-            await until_said(client, f"{urls[0]} is shutting down")
-            await until_said(client, "board: wash up")
+            await client.said("board: wash up")
+            a.process.terminate()
+            await client.said(f"{urls[0]} is shutting down")
+            await client.said("board: wash up")
             await other.call_tool("add_task", {"title": "dry"})
-            await until_said(client, "board: wash up, dry")
+            await client.said("board: wash up, dry")
 
 
 async def test_the_board_of_fastmcp(redis_server: Server) -> None:

@@ -17,7 +17,20 @@ from starlette.applications import Starlette
 from notification_bus import OpenableBus, open_bus
 from notification_bus.mcp import McpSubscriptions
 
-__all__ = ["BUS", "INSTALL", "JSON", "LAST", "STARTED", "STDIO", "TASK", "Kind", "app", "build", "watch_parent"]
+__all__ = [
+    "BUS",
+    "INSTALL",
+    "JSON",
+    "LAST",
+    "LEGACY",
+    "STARTED",
+    "STDIO",
+    "TASK",
+    "Kind",
+    "app",
+    "build",
+    "watch_parent",
+]
 
 BUS: Final = "NOTIFICATION_BUS_TEST_BOARD"
 """The environment variable with the bus's URL."""
@@ -31,6 +44,9 @@ run waits for open streams as long as it does by default."""
 
 JSON: Final = "NOTIFICATION_BUS_TEST_JSON"
 """Set where requests are to be answered in JSON rather than as streams."""
+
+LEGACY: Final = "NOTIFICATION_BUS_TEST_LEGACY"
+"""Set where clients of the earlier revisions are to be served, too."""
 
 STARTED: Final = "NOTIFICATION_BUS_TEST_STARTED"
 """A folder, in which each process that a server starts puts a file once it serves."""
@@ -78,6 +94,7 @@ def build(name: str, subscriptions: McpSubscriptions) -> MCPServer[dict[str, obj
         return json.dumps(
             {
                 "ready": ours.ready,
+                "streams": None if ours.streams is None else ours.streams.streams,
                 "delivered": ours.delivered,
                 "gaps": ours.gaps,
                 "connected": theirs.connected,
@@ -103,7 +120,7 @@ def _from_environment() -> MCPServer[dict[str, object]]:
     subscriptions = McpSubscriptions(open_bus(os.environ[BUS]), ready_timeout=1.0)
     mcp = build("board", subscriptions)
     if INSTALL in os.environ:
-        subscriptions.install(mcp)
+        subscriptions.install(mcp, legacy_clients=LEGACY in os.environ)
     return mcp
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 from mcp.client.subscriptions import ServerEvent, Subscription
 
-from tests.mcp.board import BUS, INSTALL, JSON
+from tests.mcp.board import BUS, INSTALL, JSON, LEGACY
 
 __all__ = ["LIMIT", "ROOT", "expect", "replica", "stalled_listener", "start_replicas", "url_of"]
 
@@ -23,10 +23,12 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 @contextmanager
-def start_replicas(bus_url: str, count: int = 2, *, install: bool = False) -> Generator[Sequence[str]]:
+def start_replicas(
+    bus_url: str, count: int = 2, *, install: bool = False, legacy: bool = False
+) -> Generator[Sequence[str]]:
     """The URLs of running replicas that share a bus. They are killed at the end."""
     with ExitStack() as stack:
-        processes = [stack.enter_context(replica(bus_url, install=install)) for _ in range(count)]
+        processes = [stack.enter_context(replica(bus_url, install=install, legacy=legacy)) for _ in range(count)]
         yield [url_of(process) for process in processes]
 
 
@@ -39,9 +41,11 @@ def url_of(process: subprocess.Popen[str]) -> str:
 
 
 @contextmanager
-def replica(bus_url: str, *, install: bool = False, json_response: bool = False) -> Generator[subprocess.Popen[str]]:
+def replica(
+    bus_url: str, *, install: bool = False, legacy: bool = False, json_response: bool = False
+) -> Generator[subprocess.Popen[str]]:
     """A process that is killed at the end, if it is there still."""
-    switches = {name: "1" for name, on in ((INSTALL, install), (JSON, json_response)) if on}
+    switches = {name: "1" for name, on in ((INSTALL, install), (LEGACY, legacy), (JSON, json_response)) if on}
     with subprocess.Popen(
         [sys.executable, "-m", "tests.mcp.board"],
         cwd=ROOT,

@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 
 from notification_bus import MemoryBus
 from notification_bus.mcp import McpSubscriptions
-from notification_bus.mcp._signals import SignalChain
+from notification_bus.subscriptions._signals import SignalChain
 from tests.mcp.board import BUS, INSTALL, STARTED, STDIO, build
 from tests.mcp.replicas import LIMIT, ROOT, expect, replica, stalled_listener, url_of
 

@@ -44,7 +44,8 @@ def tools() -> SubscriptionFilter:
 
 def seen(message: SubscriptionMessage) -> str:
     """A message in one word: the URI of an update, the method of anything else."""
-    return str(message.params["uri"]) if message.method == UPDATED else message.method
+    assert message.is_acknowledgment == (message.method == ACKNOWLEDGED)
+    return message.method if message.uri is None else message.uri
 
 
 async def read(stream: SubscriptionStream) -> SubscriptionMessage:

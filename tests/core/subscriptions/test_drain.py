@@ -1,6 +1,7 @@
 """The two phases of a shutdown: streams end and hand over their results, and only then may the transport go."""
 
 import asyncio
+import signal
 from collections.abc import Callable
 
 import anyio
@@ -296,3 +297,25 @@ async def test_a_callback_may_refuse_those_who_are_arriving() -> None:
         await eventually(lambda: registry.stats().arriving == 1)
         call_soon(registry.begin_drain)
         await eventually(lambda: registry.stats().arriving == 0)
+
+
+async def test_a_signal_ends_the_streams_before_its_handler_is_asked_for_more() -> None:
+    """What is installed is taken back, and who handled it before has heard it."""
+    heard: list[str] = []
+
+    def theirs(*_: object) -> None:
+        heard.append("theirs")
+
+    before = signal.signal(signal.SIGTERM, theirs)
+    try:
+        async with SubscriptionRegistry() as registry, registry.listen(1, tools()) as stream:
+            with registry.draining_on_signals():
+                assert await read(stream)
+                signal.raise_signal(signal.SIGTERM)
+                assert heard == ["theirs"]
+                assert await rest(stream) == []
+                with pytest.raises(SubscriptionsClosedError):
+                    await registry.listen(2, tools()).__aenter__()
+            assert signal.getsignal(signal.SIGTERM) is theirs
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -7,7 +7,7 @@ what changed several times, and never an older notification than the newest that
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import anyio
@@ -221,6 +221,37 @@ class Machine(RuleBasedStateMachine):
         stream = self.open[place % len(self.open)]
         for _ in range(count):
             assert self._call(read_now, stream.real) == stream.next()
+
+    @precondition(lambda self: bool(self.open))
+    @rule(place=PLACES, uri=st.sampled_from(URIS))
+    def watch(self, place: int, uri: str) -> None:
+        stream = self.open[place % len(self.open)]
+        before = stream.accepted.resource_subscriptions
+        if (
+            not stream.ending
+            and uri not in before
+            and self.capabilities.resources_subscribe
+            and len(before) >= MAX_URIS
+        ):
+            with pytest.raises(SubscriptionLimitError):
+                self.portal.call(stream.real.watch, uri)
+            return
+        carried = not stream.ending and (uri in before or self.capabilities.resources_subscribe)
+        assert self.portal.call(stream.real.watch, uri) == carried
+        if carried and uri not in before:
+            stream.accepted = replace(stream.accepted, resource_subscriptions=(*before, uri))
+        assert stream.real.accepted == stream.accepted
+
+    @precondition(lambda self: bool(self.open))
+    @rule(place=PLACES, uri=st.sampled_from(URIS))
+    def unwatch(self, place: int, uri: str) -> None:
+        stream = self.open[place % len(self.open)]
+        self.portal.call(stream.real.unwatch, uri)
+        if not stream.ending:
+            rest = tuple(known for known in stream.accepted.resource_subscriptions if known != uri)
+            stream.accepted = replace(stream.accepted, resource_subscriptions=rest)
+            stream.waiting = [waiting for waiting in stream.waiting if waiting[:2] != (UPDATED, uri)]
+        assert stream.real.accepted == stream.accepted
 
     @precondition(lambda self: bool(self.open))
     @rule(place=PLACES)

@@ -53,6 +53,15 @@ class BusStats:
     last_error: str | None
     """The last trouble with the broker, as it was logged; never with a password."""
 
+    @property
+    def unsent(self) -> int:
+        """Notifications that `publish` accepted and the broker may not have got: given up unsent, or in doubt.
+
+        A process that publishes and ends looks at it after leaving the bus, which sends what is queued: nobody is left
+        then to announce the gap.
+        """
+        return sum(count for reason, count in self.dropped.items() if reason != "buffer") + self.in_doubt
+
 
 @dataclass(slots=True)
 class Counters:

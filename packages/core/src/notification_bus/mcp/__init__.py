@@ -1,7 +1,7 @@
 """Subscriptions of MCP servers over a notification bus. Needs `pip install "notification-bus[mcp]"`."""
 
 try:
-    from notification_bus.mcp._listen import Authorize
+    from notification_bus.mcp._authorize import Authorize
     from notification_bus.mcp._stats import McpStats
     from notification_bus.mcp._subscriptions import McpSubscriptions, StreamOptionValues
 except ModuleNotFoundError as _exc:

@@ -2,55 +2,25 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
-from inspect import isawaitable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import anyio
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
-from pydantic import ValidationError
 
 from notification_bus._backend import BackgroundTask
 from notification_bus._warnings import FloodLog
-from notification_bus.errors import NotificationBusError
-from notification_bus.subscriptions import (
-    Capabilities,
-    InvalidFilterError,
-    SubscriptionFilter,
-    SubscriptionLimitError,
-    SubscriptionMessage,
-    SubscriptionRegistry,
-    SubscriptionsClosedError,
-    SubscriptionStream,
-)
+from notification_bus.mcp._authorize import Authorizer
+from notification_bus.mcp._errors import as_protocol_errors
+from notification_bus.mcp._messages import to_sdk
+from notification_bus.subscriptions import Capabilities, SubscriptionFilter, SubscriptionRegistry, SubscriptionStream
 
-__all__ = ["Authorize", "ListenHandler"]
-
-Authorize: TypeAlias = Callable[
-    [ServerRequestContext[Any, Any], SubscriptionFilter], SubscriptionFilter | Awaitable[SubscriptionFilter]
-]
-"""Narrows what a caller may watch: gets the request's context and what was asked for, as far as the server can push it,
-and returns what of it is allowed. It cannot widen it. Whatever it raises refuses the stream."""
-
-_NOTIFICATIONS: Final[dict[str, type[Any]]] = {
-    "notifications/subscriptions/acknowledged": types.SubscriptionsAcknowledgedNotification,
-    "notifications/tools/list_changed": types.ToolListChangedNotification,
-    "notifications/prompts/list_changed": types.PromptListChangedNotification,
-    "notifications/resources/list_changed": types.ResourceListChangedNotification,
-    "notifications/resources/updated": types.ResourceUpdatedNotification,
-}
-
-_REFUSED: Final = "this caller may not open this subscription"
-"""The same words whatever was asked for: they must not tell which resources there are."""
-
-_UNAVAILABLE: Final = "subscriptions are not available at the moment: try again"
-"""What is wrong with the broker is for the server's log; it is nothing that a client could mend, or should know."""
+__all__ = ["ListenHandler"]
 
 _FORWARDING: Final = 0.05
 """Seconds that a transport has to send on what it was given."""
@@ -62,25 +32,28 @@ class ListenHandler:
     Args:
         registry: Holds the streams.
         can_push: What the server advertises to a client of a protocol version.
-        authorize: See there.
+        authorizer: Narrows further, per caller.
         logger: For what the client is not told.
         arriving: Called for each listen, before its stream is opened.
+        end_empty: Whether a stream ends right after its acknowledgment where nothing was accepted.
     """
 
     def __init__(
         self,
         registry: SubscriptionRegistry,
         can_push: Callable[[str], Capabilities],
-        authorize: Authorize | None,
+        authorizer: Authorizer,
         logger: logging.Logger,
         arriving: Callable[[], None],
+        *,
+        end_empty: bool,
     ) -> None:
+        self._end_empty = end_empty
         self._arriving = arriving
         self._registry = registry
         self._can_push = can_push
-        self._authorize = authorize
+        self._authorizer = authorizer
         self._floods = FloodLog(logger)
-        self._logger = logger
         self._in_flight: WeakKeyDictionary[object, set[types.RequestId]] = WeakKeyDictionary()
 
     async def __call__(
@@ -93,9 +66,11 @@ class ListenHandler:
         with self._only_one(ctx, request_id):
             async with AsyncExitStack() as stack:
                 stream = await self._open(stack, ctx, request_id, params)
+                if self._end_empty and stream.accepted.is_empty and not stream.accepted.extra:
+                    stream.end()
                 # The acknowledgment is the first of these, and everything goes out from this one task.
                 async for message in stream:
-                    await ctx.session.send_notification(_notification(message), related_request_id=request_id)
+                    await ctx.session.send_notification(to_sdk(message), related_request_id=request_id)
                 _once_answered(stream.defer_result())
             return types.SubscriptionsListenResult(_meta=stream.meta)
 
@@ -122,35 +97,11 @@ class ListenHandler:
         request_id: types.RequestId,
         params: types.SubscriptionsListenRequestParams,
     ) -> SubscriptionStream:
-        try:
-            # The limits come before `authorize`, which may have to ask a database about each URI.
+        with as_protocol_errors(self._floods):
+            # The limits come before the hook, which may have to ask a database about each URI.
             requested = self._registry.narrow(_filter_of(ctx, params).narrow(self._can_push(ctx.protocol_version)))
-            allowed = await self._allowed(ctx, requested)
+            allowed = await self._authorizer.allowed(ctx, requested)
             return await stack.enter_async_context(self._registry.listen(request_id, allowed))
-        except InvalidFilterError as exc:
-            raise MCPError(types.INVALID_PARAMS, str(exc)) from None
-        except SubscriptionLimitError as exc:
-            code = types.INTERNAL_ERROR if exc.limit == "max_streams" else types.INVALID_PARAMS
-            raise MCPError(code, str(exc)) from None
-        except SubscriptionsClosedError as exc:
-            raise MCPError(types.INTERNAL_ERROR, str(exc)) from None
-        except NotificationBusError as exc:
-            self._floods.add("listen", f"a listen was refused: {exc}")
-            raise MCPError(types.INTERNAL_ERROR, _UNAVAILABLE) from None
-
-    async def _allowed(self, ctx: ServerRequestContext[Any, Any], requested: SubscriptionFilter) -> SubscriptionFilter:
-        if self._authorize is None:
-            return requested
-        try:
-            allowed = self._authorize(ctx, requested)
-            if isawaitable(allowed):
-                allowed = await allowed
-            return requested.intersect(allowed)
-        except PermissionError:
-            raise MCPError(types.INVALID_REQUEST, _REFUSED) from None
-        except Exception:
-            self._logger.exception("`authorize` failed; the listen was refused")
-            raise MCPError(types.INVALID_REQUEST, _REFUSED) from None
 
 
 def _filter_of(
@@ -172,19 +123,6 @@ def _connection_of(ctx: ServerRequestContext[Any, Any]) -> object | None:
     channel = getattr(getattr(ctx.session, "_connection", None), "outbound", None)
     # Over HTTP all requests share one that goes nowhere.
     return None if channel is None or type(channel).__name__ == "_NoChannelOutbound" else channel
-
-
-def _notification(message: SubscriptionMessage) -> Any:
-    model = _NOTIFICATIONS[message.method]
-    try:
-        return model.model_validate({"method": message.method, "params": message.params})
-    except ValidationError:
-        # Params that a stranger published: members that the SDK cannot read must not end the stream.
-        params: dict[str, Any] = {
-            name: message.params[name] for name in ("uri", "notifications") if name in message.params
-        }
-        params["_meta"] = {SUBSCRIPTION_ID_META_KEY: message.params["_meta"][SUBSCRIPTION_ID_META_KEY]}
-        return model.model_validate({"method": message.method, "params": params})
 
 
 def _once_answered(release: Callable[[], None]) -> None:

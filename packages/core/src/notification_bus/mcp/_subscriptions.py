@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, TypedDict, TypeVar, Unpack
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.subscriptions import (
@@ -19,19 +19,21 @@ from mcp.server.subscriptions import (
 from mcp_types import SubscriptionsListenRequestParams
 
 from notification_bus._backend import current_loop, loop_is_over
+from notification_bus._soon import run_soon
 from notification_bus._warnings import FloodLog
 from notification_bus.bus import NotificationBus
 from notification_bus.errors import BusClosedError
+from notification_bus.mcp._authorize import Authorize, Authorizer
 from notification_bus.mcp._delivery import Delivery
 from notification_bus.mcp._events import to_notification
 from notification_bus.mcp._install import advertise, host_of, watch_lists
-from notification_bus.mcp._listen import Authorize, ListenHandler
+from notification_bus.mcp._legacy import LegacyClients
+from notification_bus.mcp._listen import ListenHandler
 from notification_bus.mcp._listeners import Listeners
 from notification_bus.mcp._pump import Pump
-from notification_bus.mcp._signals import SignalChain
-from notification_bus.mcp._soon import run_soon
 from notification_bus.mcp._stats import McpStats
-from notification_bus.subscriptions import Capabilities, SubscriptionRegistry
+from notification_bus.subscriptions import Capabilities, RegistryOptions, SubscriptionRegistry
+from notification_bus.subscriptions._signals import SignalChain
 
 __all__ = ["McpSubscriptions", "StreamOptionValues"]
 
@@ -116,11 +118,15 @@ class McpSubscriptions:
         self._listeners = Listeners()
         self._delivery = Delivery(self._listeners, _logger, floods)
         self._pump = Pump(bus, self._delivery, _logger, floods, ready_timeout)
+        # Not the registry's to do here: the stream of an earlier revision's client may be empty at first.
+        self._end_empty = RegistryOptions(**options).end_empty
+        options["end_empty"] = False
         self._registry = SubscriptionRegistry(bus, capabilities=capabilities, ready_timeout=ready_timeout, **options)
-        self._authorize = authorize
+        self._authorizer = Authorizer(authorize, _logger)
         self._drain_on_signals = drain_on_signals
         self._signals: SignalChain | None = None
-        self._hosts: WeakSet[object] = WeakSet()
+        self._hosts: WeakKeyDictionary[object, Callable[[str], Capabilities]] = WeakKeyDictionary()
+        self._bridged: WeakSet[object] = WeakSet()
         self._watched: WeakSet[object] = WeakSet()
         self._installed = False
         self._untold: dict[ServerEvent, None] = {}
@@ -188,7 +194,7 @@ class McpSubscriptions:
 
         return composed
 
-    def install(self, server: object, *, watch: bool = False) -> None:
+    def install(self, server: object, *, watch: bool = False, legacy_clients: bool = False) -> None:
         """Serve the listen streams of a server: an `MCPServer`, a low-level `Server`, or a `FastMCP`.
 
         To be called once the server is built, before it runs. The server is also given `lifespan=`, and an `MCPServer`
@@ -202,6 +208,10 @@ class McpSubscriptions:
             server: One server, or one after the other; calling it twice for one does no harm.
             watch: Also tell of changes of the server's own lists: of `add_tool`, `remove_tool`, `enable`, `disable`
                 and the like, on this server (not on those mounted in it), while it runs.
+            legacy_clients: Also tell clients of the revisions before 2026-07-28, which open no listen stream: of the
+                lists, and of what they have named by `resources/subscribe`. Not over stateless HTTP, where nothing
+                can be sent to them. Each counts as a stream. Over HTTP, what changes while such a client has its GET
+                stream not open does not reach it, unless the server has an event store.
 
         Raises:
             TypeError: It is no server that can be served; or `watch` is set and it keeps no lists.
@@ -222,9 +232,22 @@ class McpSubscriptions:
             self._watched.add(host.low_level)
         if host.low_level not in self._hosts:
             can_push = advertise(host.low_level, self._registry.capabilities)
-            handler = ListenHandler(self._registry, can_push, self._authorize, _logger, self._renew_signals)
+            handler = ListenHandler(
+                self._registry, can_push, self._authorizer, _logger, self._renew_signals, end_empty=self._end_empty
+            )
             host.low_level.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, handler)
-            self._hosts.add(host.low_level)
+            self._hosts[host.low_level] = can_push
+        if legacy_clients and host.low_level not in self._bridged:
+            can_push = self._hosts[host.low_level]
+            LegacyClients(
+                host.low_level,
+                self._registry,
+                can_push,
+                authorizer=self._authorizer,
+                logger=_logger,
+                arriving=self._renew_signals,
+            )
+            self._bridged.add(host.low_level)
         self._installed = True
 
     async def drain(self, timeout: float | None = None) -> int:

@@ -37,12 +37,16 @@ class Router:
     def remove(self, mailbox: Mailbox) -> None:
         """Forget a mailbox; one that is not known is left alone."""
         for key in mailbox.keys:
-            if isinstance(key, int):
-                self._group(key).pop(mailbox, None)
-            elif (group := self._uris.get(key)) is not None:
-                group.pop(mailbox, None)
-                if not group:
-                    del self._uris[key]
+            self._ungroup(key, mailbox)
+
+    def rekey(self, mailbox: Mailbox, keys: tuple[Key, ...]) -> None:
+        """Let a mailbox wait for other keys: those that it keeps keep what waits, and their place."""
+        kept = frozenset(keys)
+        for key in mailbox.keys:
+            if key not in kept:
+                self._ungroup(key, mailbox)
+        mailbox.rekey(keys)
+        self.add(mailbox)
 
     def clear(self) -> None:
         self._uris.clear()
@@ -51,6 +55,14 @@ class Router:
 
     def _group(self, key: Key) -> dict[Mailbox, None]:
         return self._lists[LIST_METHODS[key]][1] if isinstance(key, int) else self._uris.setdefault(key, {})
+
+    def _ungroup(self, key: Key, mailbox: Mailbox) -> None:
+        if isinstance(key, int):
+            self._group(key).pop(mailbox, None)
+        elif (group := self._uris.get(key)) is not None:
+            group.pop(mailbox, None)
+            if not group:
+                del self._uris[key]
 
     def list_changed(self, notification: BusNotification) -> int | None:
         """Tell the streams of a list's kind; how many there are, or `None` for a method that is no list change."""

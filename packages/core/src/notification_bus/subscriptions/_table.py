@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import anyio
 
 from notification_bus.subscriptions._mailbox import Mailbox
+from notification_bus.subscriptions._methods import Key
 from notification_bus.subscriptions._router import Router
 from notification_bus.subscriptions.errors import SubscriptionLimitError, SubscriptionsClosedError
 from notification_bus.subscriptions.stats import Counters
@@ -94,6 +95,10 @@ class StreamTable:
             self._counts.coalesced += mailbox.coalesced
             self._router.remove(mailbox)
             self._check_idle()
+
+    def rekey(self, mailbox: Mailbox, keys: tuple[Key, ...]) -> None:
+        """Let a stream that has not ended carry something else from now on."""
+        self._router.rekey(mailbox, keys)
 
     def end(self, mailbox: Mailbox) -> None:
         """Let the stream read what waits, and end."""

@@ -2,6 +2,8 @@
 
 import logging
 import random
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import partial
 from time import monotonic
 from typing import Final, Self, Unpack
@@ -19,6 +21,7 @@ from notification_bus.subscriptions._mailbox import Mailbox
 from notification_bus.subscriptions._methods import UPDATED, uri_of
 from notification_bus.subscriptions._pump import Pump
 from notification_bus.subscriptions._router import Router
+from notification_bus.subscriptions._signals import SignalChain
 from notification_bus.subscriptions._table import StreamTable
 from notification_bus.subscriptions._turn import turn
 from notification_bus.subscriptions.errors import InvalidSubscriptionIdError, SubscriptionLimitError
@@ -196,6 +199,21 @@ class SubscriptionRegistry(CountedBus):
             self._signalled = monotonic()
             self._table.begin_drain()
 
+    @contextmanager
+    def draining_on_signals(self) -> Generator[None]:
+        """Signal the shutdown when SIGTERM or SIGINT reaches the process: `with registry.draining_on_signals(): …`.
+
+        For a server's lifespan. Servers such as uvicorn wait until every connection is closed before they leave it, and
+        an open stream would let them wait for ever. Their handlers are called afterwards, as before; where a signal
+        would end the process at once, the drain comes first. To be entered in the event loop's own thread, after the
+        server has set its handlers up; it does nothing outside the main thread.
+        """
+        chain = SignalChain(self.begin_drain, self.drain)
+        try:
+            yield
+        finally:
+            chain.take_back()
+
     async def drain(self, timeout: float | None = None) -> int:
         """Signal the shutdown, and wait until each stream has handed over its final result. Then the transport may go.
 
@@ -297,7 +315,9 @@ class SubscriptionRegistry(CountedBus):
         if options.end_empty and accepted.is_empty and not accepted.extra:
             table.end(mailbox)
         lifetime = options.max_lifetime
-        return Admitted(mailbox, accepted, table, None if lifetime is None else anyio.current_time() + lifetime)
+        return Admitted(
+            mailbox, accepted, table, self.narrow, None if lifetime is None else anyio.current_time() + lifetime
+        )
 
     def _receive(self, notification: BusNotification) -> None:
         """Take what the bus yields. One that cannot be handled must not deafen the node to those that come after it."""

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, cast, final
 
@@ -28,6 +29,16 @@ class SubscriptionMessage(NamedTuple):
     method: str
     params: dict[str, Any]
 
+    @property
+    def uri(self) -> str | None:
+        """The resource that was updated; `None` in a message of another kind."""
+        return self.params["uri"] if self.method == UPDATED else None
+
+    @property
+    def is_acknowledgment(self) -> bool:
+        """Whether it is the first message of its stream, which tells of no change."""
+        return self.method == ACKNOWLEDGED
+
     def to_wire(self) -> dict[str, Any]:
         """`{"method": …, "params": …}`: what a transport adds `"jsonrpc"` to."""
         return {"method": self.method, "params": self.params}
@@ -37,6 +48,8 @@ class StreamHost(Protocol):
     """Where a stream's mailbox is kept."""
 
     def remove(self, mailbox: Mailbox) -> None: ...
+
+    def rekey(self, mailbox: Mailbox, keys: tuple[Key, ...]) -> None: ...
 
     def end(self, mailbox: Mailbox) -> None: ...
 
@@ -51,6 +64,7 @@ class Admitted(NamedTuple):
     mailbox: Mailbox
     accepted: SubscriptionFilter
     host: StreamHost
+    narrow: Callable[[SubscriptionFilter], SubscriptionFilter]
     deadline: float | None
 
 
@@ -91,6 +105,46 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
     def meta(self) -> dict[str, Any]:
         """The `_meta` that names this stream, for the final result. A new object at each call."""
         return {SUBSCRIPTION_ID: self.subscription_id}
+
+    def watch(self, uri: str) -> bool:
+        """Carry the updates of one more resource, those published from now on.
+
+        For clients that name one resource after the other: over a websocket, or by `resources/subscribe` of MCP's
+        earlier revisions. The bus has been ready since the stream was opened, so there is nothing to wait for.
+
+        Returns:
+            Whether they are carried; not where the server cannot push updates, or the stream has ended.
+
+        Raises:
+            SubscriptionLimitError: The stream would name too many URIs, or this one is too long.
+            InvalidFilterError: It is no string, or cannot be written as UTF-8.
+        """
+        admitted = self._entered()
+        if self._left or admitted.mailbox.closed:
+            return False
+        before = admitted.accepted.resource_subscriptions
+        if uri not in before:
+            uris = admitted.narrow(SubscriptionFilter(resource_subscriptions=(*before, uri))).resource_subscriptions
+            if not uris:
+                return False
+            self._carry(admitted, uris)
+        return True
+
+    def unwatch(self, uri: str) -> None:
+        """Carry the updates of a resource no more; what waits to be told of it is not told. Any number of times."""
+        admitted = self._entered()
+        before = admitted.accepted.resource_subscriptions
+        if uri in before and not self._left and not admitted.mailbox.closed:
+            self._carry(admitted, tuple(known for known in before if known != uri))
+
+    def look_again(self) -> None:
+        """Have all that the stream carries told as changed, as after a gap: for a client that has missed something."""
+        self._entered().mailbox.mark_all()
+
+    def _carry(self, admitted: Admitted, uris: tuple[str, ...]) -> None:
+        accepted = replace(admitted.accepted, resource_subscriptions=uris)
+        admitted.host.rekey(admitted.mailbox, accepted.keys())
+        self._admitted = admitted._replace(accepted=accepted)
 
     def end(self) -> None:
         """End gracefully: what waits can still be read, then the iteration ends."""

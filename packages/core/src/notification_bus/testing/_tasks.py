@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 
 from notification_bus._backend import current_loop
+from notification_bus._waiting import wait_for
 
 __all__ = [
     "LoopReports",
@@ -127,16 +128,33 @@ class LoopThread(threading.Thread):
         """Called from inside of the loop: this scope is around all that it runs."""
         self._scope, self._loop = scope, current_loop()
 
-    def cancel(self, grace: float) -> None:
-        """Cancel what it runs, from another thread, and give it so many seconds to leave nothing behind."""
+    def finish(self, limit: float, grace: float) -> bool:
+        """Wait for its end. An interruption, such as Ctrl-C, cancels what it runs and goes on when that has ended.
+
+        Args:
+            limit: Seconds to wait at most.
+            grace: Seconds that what was cancelled has to leave nothing behind, processes for instance.
+
+        Returns:
+            Whether it has ended.
+        """
+        # Not by joining it at once: a join that was interrupted takes the thread for ended, up to Python 3.12.
+        try:
+            if wait_for(self._ended, limit):
+                self.join()
+        except BaseException:
+            self._cancel()
+            wait_for(self._ended, grace)
+            raise
+        return self._ended.is_set()
+
+    def _cancel(self) -> None:
         loop: Any = self._loop
         if loop is not None and self._scope is not None:
             # A loop that has ended in the meantime has nothing to cancel.
             with suppress(RuntimeError):
                 soon = loop.call_soon_threadsafe if isinstance(loop, asyncio.AbstractEventLoop) else loop.run_sync_soon
                 soon(self._scope.cancel)
-        # Not by joining it: a join that was interrupted takes the thread for ended, up to Python 3.12.
-        self._ended.wait(grace)
 
     def stack(self) -> str:
         """Where it is now."""

@@ -227,13 +227,7 @@ def _execute(sequences: list[list[_Run]], setup: Setup, on_run: Callable[[str], 
     with watch.around():
         thread = LoopThread(lambda: start_loop(main, setup.backend))
         thread.start()
-        try:
-            thread.join(limit)
-        except BaseException:
-            # Ctrl-C: whatever the check has started, processes for instance, is to end with it.
-            thread.cancel(_GRACE)
-            raise
-        if thread.is_alive():
+        if not thread.finish(limit, _GRACE):
             execution.broken.append(
                 f"it could not be ended, {_GRACE:g} s after its deadline of {timing.deadline:g} s; "
                 f"it is at\n{thread.stack()}"

@@ -13,6 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, Final, cast
 
+from notification_bus._waiting import wait_for
 from notification_bus.cli._command import CommandError, holding_signals
 from notification_bus.cli.demo._find import Program
 from notification_bus.cli.demo._order import Answer, Order
@@ -91,7 +92,7 @@ class Replica:
         Raises:
             CommandError: It does not. Holds its reason.
         """
-        if not self._said.wait(_START):
+        if not wait_for(self._said, _START):
             raise CommandError(f"a replica has not started within {_START:g} s: {_tail(self._errors)}")
         if not self._line:
             raise CommandError(f"a replica ended at its start: {_tail(self._errors)}")

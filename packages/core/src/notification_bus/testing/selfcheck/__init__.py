@@ -88,11 +88,7 @@ def _run(desk: Desk, backend: str) -> str | None:
     with Watch(desk.hooks.capabilities.drop_logger).around():
         thread = LoopThread(lambda: start_loop(main, backend))
         thread.start()
-        try:
-            thread.join(_LIMIT)
-        except BaseException:
-            thread.cancel(_GRACE)
-            raise
+        thread.finish(_LIMIT, _GRACE)
     if thread.error is not None:
         obstacles.append(f"looking at the harness ended with {shown(thread.error)}")
     return next(iter(obstacles), None)

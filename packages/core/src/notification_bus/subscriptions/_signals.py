@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any, Final
 
 from notification_bus._backend import current_loop
-from notification_bus.mcp._soon import call_soon, run_soon
+from notification_bus._soon import call_soon, run_soon
 
 __all__ = ["SignalChain"]
 

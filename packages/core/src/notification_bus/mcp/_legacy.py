@@ -1,0 +1,287 @@
+"""Clients of the revisions before 2026-07-28, which open no listen stream: a bridge from the registry to each."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import anyio
+import mcp_types as types
+from mcp.server.connection import Connection
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.session import ServerSession
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp_types.version import LATEST_MODERN_VERSION
+
+from notification_bus._backend import BackgroundTask
+from notification_bus._backoff import Backoff
+from notification_bus._warnings import FloodLog
+from notification_bus.errors import BusClosedError, BusNotReadyError, NotificationBusError
+from notification_bus.mcp._authorize import Authorizer
+from notification_bus.mcp._errors import as_protocol_errors
+from notification_bus.mcp._messages import to_sdk
+from notification_bus.subscriptions import (
+    Capabilities,
+    SubscriptionFilter,
+    SubscriptionMessage,
+    SubscriptionRegistry,
+    SubscriptionsClosedError,
+    SubscriptionStream,
+)
+
+__all__ = ["LegacyClients"]
+
+_SUBSCRIBE: Final = "resources/subscribe"
+_UNSUBSCRIBE: Final = "resources/unsubscribe"
+
+_LISTS: Final = SubscriptionFilter(tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True)
+"""What every such client hears of: it never asks, and is told by the server's capabilities."""
+
+_NOTHING: Final = Capabilities(
+    tools_list_changed=False, prompts_list_changed=False, resources_list_changed=False, resources_subscribe=False
+)
+
+_LONGEST_PAUSE: Final = 2.0
+"""Seconds between two tries to open a client's stream."""
+
+
+class LegacyClients:
+    """A middleware of the server that serves these clients from `notifications/initialized` on, until they are gone.
+
+    A connection that cannot be written to without a request (stateless HTTP) is told that nothing is pushed, and
+    `resources/subscribe` is no method there.
+
+    Args:
+        server: Gets the middleware and the two handlers. Handlers of its own are asked first, and may refuse.
+        registry: Holds the streams.
+        can_push: What the server advertises to a client of a protocol version.
+        authorizer: Narrows further, per caller: for the lists at the beginning, for each resource when it is asked for.
+        logger: For what the client is not told.
+        arriving: Called for each client, before it is served.
+    """
+
+    def __init__(
+        self,
+        server: Server[Any],
+        registry: SubscriptionRegistry,
+        can_push: Callable[[str], Capabilities],
+        *,
+        authorizer: Authorizer,
+        logger: logging.Logger,
+        arriving: Callable[[], None],
+    ) -> None:
+        self._registry = registry
+        self._can_push = can_push
+        self._authorizer = authorizer
+        self._floods = FloodLog(logger)
+        self._logger = logger
+        self._arriving = arriving
+        self._clients: WeakKeyDictionary[Connection, _Client] = WeakKeyDictionary()
+        self._theirs = {method: server.get_request_handler(method) for method in (_SUBSCRIBE, _UNSUBSCRIBE)}
+        server.add_request_handler(_SUBSCRIBE, types.SubscribeRequestParams, self._subscribe)
+        server.add_request_handler(_UNSUBSCRIBE, types.UnsubscribeRequestParams, self._unsubscribe)
+        server.middleware.append(self)
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        if ctx.method == "initialize" and ctx.request_id is not None:
+            return self._greeted(ctx, await call_next(ctx))
+        result = await call_next(ctx)
+        if ctx.method == "notifications/initialized" and (client := self._client_of(ctx)) is not None:
+            await self._begin(ctx, client)
+        return result
+
+    def _greeted(self, ctx: ServerRequestContext[Any, Any], result: HandlerResult) -> HandlerResult:
+        """Take the client on, and have the answer say what it will hear of."""
+        self._arriving()
+        can = _NOTHING
+        connection = _connection_of(ctx)
+        if connection is not None and connection.has_standalone_channel:
+            can = self._can_push(LATEST_MODERN_VERSION)
+            if connection not in self._clients:
+                client = self._clients[connection] = _Client(self._registry, self._floods, self._logger)
+                connection.exit_stack.push_async_callback(client.aclose)
+        if result is None:
+            return None
+        return _saying(result, can, subscribe=can.resources_subscribe or self._theirs[_SUBSCRIBE] is not None)
+
+    async def _begin(self, ctx: ServerRequestContext[Any, Any], client: "_Client") -> None:
+        if client.begun:
+            return
+        client.begun = True
+        lists = _LISTS.narrow(self._can_push(LATEST_MODERN_VERSION))
+        try:
+            lists = await self._authorizer.allowed(ctx, lists)
+        except MCPError:
+            lists = SubscriptionFilter()  # may still ask for resources, and is refused or not
+        client.start(ctx.session, lists)
+
+    async def _subscribe(
+        self, ctx: ServerRequestContext[Any, Any], params: types.SubscribeRequestParams
+    ) -> HandlerResult:
+        result = await self._ask_theirs(ctx, params)
+        client = self._client_of(ctx)
+        if client is not None:
+            uri = _uri_of(ctx, params)
+            with as_protocol_errors(self._floods):
+                asked = SubscriptionFilter(resource_subscriptions=(uri,))
+                asked = self._registry.narrow(asked.narrow(self._can_push(LATEST_MODERN_VERSION)))
+                if asked.is_empty:
+                    raise _no_method(_SUBSCRIBE)
+                if (await self._authorizer.allowed(ctx, asked)).is_empty:
+                    raise self._authorizer.refusal()
+                await self._begin(ctx, client)
+                await client.watch(uri)
+        return result
+
+    async def _unsubscribe(
+        self, ctx: ServerRequestContext[Any, Any], params: types.UnsubscribeRequestParams
+    ) -> HandlerResult:
+        result = await self._ask_theirs(ctx, params)
+        client = self._client_of(ctx)
+        if client is not None:
+            client.unwatch(_uri_of(ctx, params))
+        return result
+
+    async def _ask_theirs(
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        params: types.SubscribeRequestParams | types.UnsubscribeRequestParams,
+    ) -> HandlerResult:
+        theirs = self._theirs.get(ctx.method)
+        if theirs is not None:
+            return await theirs.handler(ctx, params)
+        if self._client_of(ctx) is None:
+            raise _no_method(ctx.method)
+        return types.EmptyResult()
+
+    def _client_of(self, ctx: ServerRequestContext[Any, Any]) -> "_Client | None":
+        connection = _connection_of(ctx)
+        return None if connection is None else self._clients.get(connection)
+
+
+class _Client:
+    """One client and its stream, which it is told by no word of: it hears, and names resources one by one."""
+
+    def __init__(self, registry: SubscriptionRegistry, floods: FloodLog, logger: logging.Logger) -> None:
+        self._registry = registry
+        self._floods = floods
+        self._logger = logger
+        self._session: ServerSession
+        self._asked = SubscriptionFilter()
+        self._stream: SubscriptionStream | None = None
+        self._opened = anyio.Event()
+        self._task: BackgroundTask | None = None
+        self._over = False
+        self.begun = False
+
+    def start(self, session: ServerSession, lists: SubscriptionFilter) -> None:
+        self._session = session
+        self._asked = lists
+        self._task = BackgroundTask(self._run, "notification-bus: client of an earlier revision")
+
+    async def aclose(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await self._task.wait()
+
+    async def watch(self, uri: str) -> None:
+        """Tell of the updates of a resource from now on. Waits, as a listen does, for a bus that is not ready yet.
+
+        Raises:
+            NotificationBusError: It cannot be done.
+        """
+        seconds = self._registry.options.ready_timeout
+        with anyio.move_on_after(seconds):
+            await self._opened.wait()
+        if self._stream is None and not self._over:
+            raise BusNotReadyError(f"the stream of this client could not be opened within {seconds:g} s")
+        if self._stream is None or not self._stream.watch(uri):
+            raise SubscriptionsClosedError("this server is shutting down and takes no subscription any more")
+
+    def unwatch(self, uri: str) -> None:
+        if self._stream is not None:
+            self._stream.unwatch(uri)
+        rest = tuple(known for known in self._asked.resource_subscriptions if known != uri)
+        self._asked = replace(self._asked, resource_subscriptions=rest)
+
+    async def _run(self) -> None:
+        backoff = Backoff(_LONGEST_PAUSE)
+        late = False
+        while True:
+            try:
+                async with self._registry.listen(0, self._asked) as stream:
+                    backoff.reset()
+                    if late:
+                        # This client cannot be asked to come again: it was promised to hear, and has missed something.
+                        stream.look_again()
+                    await self._follow(stream)
+            except (SubscriptionsClosedError, BusClosedError):
+                self._over = True
+                self._opened.set()  # for who waits
+                return
+            except NotificationBusError as exc:
+                self._floods.add("legacy", f"a client of an earlier revision hears nothing yet, trying again: {exc}")
+            except Exception:
+                self._logger.debug("a client of an earlier revision could not be told any more", exc_info=True)
+                return
+            late = True
+            await anyio.sleep(backoff.next())
+
+    async def _follow(self, stream: SubscriptionStream) -> None:
+        """Up to the end of the stream: the drain, or the most that it may last."""
+        await anext(stream)  # the acknowledgment, which such a client does not know
+        self._stream = stream
+        self._opened.set()
+        try:
+            async for message in stream:
+                await self._session.send_notification(to_sdk(_unnamed(message)))
+        finally:
+            self._stream, self._opened = None, anyio.Event()
+            self._asked = stream.accepted
+
+
+def _unnamed(message: SubscriptionMessage) -> SubscriptionMessage:
+    """Without the name of its stream."""
+    meta = {name: value for name, value in message.params["_meta"].items() if name != SUBSCRIPTION_ID_META_KEY}
+    params = {name: value for name, value in message.params.items() if name != "_meta"}
+    return message._replace(params=params | ({"_meta": meta} if meta else {}))
+
+
+def _saying(result: Any, can: Capabilities, *, subscribe: bool) -> dict[str, Any]:
+    """The answer to `initialize`, with what this client will hear of."""
+    answer: dict[str, Any] = (
+        dict(result)
+        if isinstance(result, Mapping)
+        else result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    )
+    said: dict[str, Any] = dict(answer.get("capabilities", {}))
+    for name, flags in (
+        ("tools", {"listChanged": can.tools_list_changed}),
+        ("prompts", {"listChanged": can.prompts_list_changed}),
+        ("resources", {"listChanged": can.resources_list_changed, "subscribe": subscribe}),
+    ):
+        if name in said:
+            said[name] = {**said[name], **flags}
+    return {**answer, "capabilities": said}
+
+
+def _connection_of(ctx: ServerRequestContext[Any, Any]) -> Connection | None:
+    """What outlives a request. The context has no word for it; where another release hides it, nobody is served."""
+    connection = getattr(ctx.session, "_connection", None)
+    return connection if isinstance(connection, Connection) else None
+
+
+def _uri_of(
+    ctx: ServerRequestContext[Any, Any], params: types.SubscribeRequestParams | types.UnsubscribeRequestParams
+) -> str:
+    """As it was sent: URL types normalise, and what is published is compared as a string."""
+    raw = ctx.params.get("uri") if isinstance(ctx.params, Mapping) else None
+    return raw if isinstance(raw, str) else str(params.uri)
+
+
+def _no_method(method: str) -> MCPError:
+    """What the SDK answers where there is no handler."""
+    return MCPError(types.METHOD_NOT_FOUND, "Method not found", method)
