@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import AsyncIterator
+from time import monotonic
 
 import pytest
 
@@ -214,6 +215,7 @@ async def test_slow_link_holds_back_the_outbox_and_not_the_publisher(proxy: Faul
     async with bus, listening(bus) as ear:
         await proven(bus, ear)
         await proxy.throttle(100_000)
+        before = monotonic()
         tracemalloc.start()
         try:
             for number in range(20_000):
@@ -222,7 +224,9 @@ async def test_slow_link_holds_back_the_outbox_and_not_the_publisher(proxy: Faul
         finally:
             tracemalloc.stop()
         assert held < 20_000_000
-        assert bus.stats().dropped["outbox"] > 10_000
+        # All but what the outbox holds, what the buffers on the way hold, and what the link has carried meanwhile.
+        carried = 100_000 * (monotonic() - before) / 500
+        assert bus.stats().dropped["outbox"] > 20_000 - 2000 - 10_000 - carried
         await proxy.restore()
         await ear.wait_for(note(19_999, "x" * 500))
 

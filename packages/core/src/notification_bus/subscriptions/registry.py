@@ -329,22 +329,19 @@ class SubscriptionRegistry(CountedBus):
     def _route(self, notification: BusNotification) -> None:
         counts = self._counts
         counts.received += 1
-        reached = self._router.list_changed(notification)
-        if reached is None:
-            method = notification.method
-            if method == UPDATED:
-                uri = uri_of(notification)
-                if uri is None:
-                    self._malformed("an update came without a URI")
-                    return
-                reached = self._router.updated(uri, notification)
-            elif method == GAP.method:
-                self._hear_gap()
-                return
+        method = notification.method
+        if method == UPDATED:
+            uri = uri_of(notification)
+            if uri is None:
+                self._malformed("an update came without a URI")
             else:
-                counts.ignored += 1
-                return
-        counts.delivered += reached
+                counts.delivered += self._router.updated(uri, notification)
+        elif (reached := self._router.list_changed(notification)) is not None:
+            counts.delivered += reached
+        elif method == GAP.method:
+            self._hear_gap()
+        else:
+            counts.ignored += 1
 
     def _malformed(self, text: str) -> None:
         self._counts.malformed += 1

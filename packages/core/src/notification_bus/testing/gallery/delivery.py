@@ -242,12 +242,15 @@ class WaitsForTheOtherHalf(ReferenceBus):
         return []
 
     async def send(self, connection: SimulatedConnection, bodies: list[bytes]) -> None:
+        mark = self.instance.encode() + b"|"
+        rest: list[bytes] = []
         for body in bodies:
             middle = len(body) // 2
-            mark = self.instance.encode() + b"|"
-            await super().send(connection, [mark + body[:middle]])
-            await anyio.sleep(0.01)  # so that whoever kills it does so in the middle
-            await super().send(connection, [mark + body[middle:]])
+            # With the second half of the one before, and then a rest: whoever kills it does so in the middle of one.
+            await super().send(connection, [*rest, mark + body[:middle]])
+            await anyio.sleep(0.01)
+            rest = [mark + body[middle:]]
+        await super().send(connection, rest)
 
     def receive(self, body: bytes) -> None:
         sender, _, part = body.partition(b"|")
