@@ -1,10 +1,13 @@
 """Clients of the revisions before 2026-07-28 on a server with `install(..., legacy_clients=True)`."""
 
+# pyright: reportDeprecated=false
+
 import json
 import os
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -27,6 +30,7 @@ from notification_bus.subscriptions import Capabilities, SubscriptionFilter
 from tests.brokers import Server
 from tests.core.subscriptions._support import OpenableScriptedBus
 from tests.mcp.board import BUS, INSTALL, LEGACY, STDIO, TASK, build
+from tests.mcp.official import Suite
 from tests.mcp.replicas import LIMIT, ROOT, expect, replica, start_replicas, url_of
 
 # The SDK's client says so of its own methods for these revisions.
@@ -52,11 +56,9 @@ class Inbox:
     async def __call__(self, message: object) -> None:
         if isinstance(message, Exception):
             raise message
-        assert isinstance(message, types.Notification)
-        assert "_meta" not in message.model_dump(by_alias=True, exclude_none=True).get("params", {})
-        self.seen.append(
-            message.params.uri if isinstance(message, types.ResourceUpdatedNotification) else message.method
-        )
+        told: Any = message
+        assert "_meta" not in told.model_dump(by_alias=True, exclude_none=True).get("params", {})
+        self.seen.append(told.params.uri if isinstance(message, types.ResourceUpdatedNotification) else told.method)
         self._news.set()
 
     async def until(self, *expected: str) -> list[str]:
@@ -460,6 +462,15 @@ class TestOverHttp:
                 process.terminate()
                 await anyio.to_thread.run_sync(lambda: process.wait(LIMIT))
                 assert monotonic() - before < 3
+
+    @pytest.mark.parametrize("scenario", ["resources-subscribe", "resources-unsubscribe"])
+    async def test_the_official_suite_for_these_revisions(
+        self, scenario: str, conformance: Suite, tmp_path: Path
+    ) -> None:
+        with replica("memory://?channel=board", install=True, legacy=True) as process:
+            checks = await conformance.check_server(url_of(process), scenario, "2025-11-25", tmp_path)
+        assert scenario in {check["id"] for check in checks}
+        assert not [check for check in checks if check["status"] in ("FAILURE", "WARNING")]
 
     async def test_stateless_http_promises_nothing(self) -> None:
         """Nothing can be sent there without a request."""
