@@ -107,7 +107,7 @@ class LoopThread(threading.Thread):
         self._main = main
         # Otherwise empty, as in any new thread of an application. Where filters of warnings are part of the context, as
         # in free-threaded builds, those of the runner must hold in there.
-        self._context = copy_context() if getattr(sys.flags, "context_aware_warnings", False) else Context()
+        self._own_context = copy_context() if getattr(sys.flags, "context_aware_warnings", False) else Context()
         self._scope: anyio.CancelScope | None = None
         self._loop: object = None
         self._ended = threading.Event()
@@ -117,7 +117,7 @@ class LoopThread(threading.Thread):
     def run(self) -> None:
         """Run the loop."""
         try:
-            self._context.run(self._main)
+            self._own_context.run(self._main)
         except BaseException as exc:
             self.error = exc
         finally:
