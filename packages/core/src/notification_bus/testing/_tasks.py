@@ -106,7 +106,7 @@ class LoopThread(threading.Thread):
         super().__init__(name="contract kit", daemon=True)
         self._main = main
         # Otherwise empty, as in any new thread of an application. Where filters of warnings are part of the context, as
-        # in free-threaded builds, those of the runner must hold in there.
+        # in free-threaded builds, those of the runner must hold in there. `_context` is Thread's own from 3.14 on.
         self._own_context = copy_context() if getattr(sys.flags, "context_aware_warnings", False) else Context()
         self._scope: anyio.CancelScope | None = None
         self._loop: object = None
