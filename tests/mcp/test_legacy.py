@@ -2,6 +2,7 @@
 
 # pyright: reportDeprecated=false
 
+import gc
 import json
 import os
 import sys
@@ -19,6 +20,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.subscriptions import ToolsListChanged
+from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server as LowLevelServer
 from mcp.server.mcpserver import MCPServer
@@ -210,6 +212,21 @@ class TestOneConnection:
             streams = subscriptions.stats().streams
             assert streams is not None
             assert streams.streams == 1
+
+    async def test_of_a_client_that_has_gone_nothing_is_kept(self) -> None:
+        """A server meets thousands in a day: each left its connection behind, with all that hangs on it."""
+        mcp = served(McpSubscriptions(MemoryBus()))
+
+        def connections() -> int:
+            gc.collect()
+            return sum(isinstance(thing, Connection) for thing in gc.get_objects())
+
+        async with connected(mcp):
+            before = connections()
+            for _ in range(5):
+                async with connected(mcp) as (client, _):
+                    await client.subscribe_resource(TASK)
+            assert connections() == before
 
     async def test_a_client_of_today_on_the_same_server_hears_by_its_stream(self) -> None:
         mcp = served(McpSubscriptions(MemoryBus()))

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import anyio
 import mcp_types as types
@@ -79,7 +78,7 @@ class LegacyClients:
         self._floods = FloodLog(logger)
         self._logger = logger
         self._arriving = arriving
-        self._clients: WeakKeyDictionary[Connection, _Client] = WeakKeyDictionary()
+        self._clients: dict[Connection, _Client] = {}
         self._theirs = {method: server.get_request_handler(method) for method in (_SUBSCRIBE, _UNSUBSCRIBE)}
         server.add_request_handler(_SUBSCRIBE, types.SubscribeRequestParams, self._subscribe)
         server.add_request_handler(_UNSUBSCRIBE, types.UnsubscribeRequestParams, self._unsubscribe)
@@ -101,11 +100,14 @@ class LegacyClients:
         if connection is not None and connection.has_standalone_channel:
             can = self._can_push(LATEST_MODERN_VERSION)
             if connection not in self._clients:
-                client = self._clients[connection] = _Client(self._registry, self._floods, self._logger)
-                connection.exit_stack.push_async_callback(client.aclose)
+                self._clients[connection] = _Client(self._registry, self._floods, self._logger)
+                connection.exit_stack.push_async_callback(self._dismiss, connection)
         if result is None:
             return None
         return _saying(result, can, subscribe=can.resources_subscribe or self._theirs[_SUBSCRIBE] is not None)
+
+    async def _dismiss(self, connection: Connection) -> None:
+        await self._clients.pop(connection).aclose()
 
     async def _begin(self, ctx: ServerRequestContext[Any, Any], client: "_Client") -> None:
         if client.begun:
