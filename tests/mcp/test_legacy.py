@@ -322,6 +322,27 @@ class TestRefusals:
             await update(client, TASK)
             assert await inbox.until(TASK) == [TASK]
 
+    async def test_a_request_given_up_while_authorize_is_asked_leaves_the_client_able_to_hear(self) -> None:
+        asked, answer = anyio.Event(), anyio.Event()
+
+        async def authorize(ctx: ServerRequestContext[Any, Any], requested: SubscriptionFilter) -> SubscriptionFilter:
+            if requested.tools_list_changed:
+                asked.set()
+                await answer.wait()
+            return requested
+
+        subscriptions = McpSubscriptions(MemoryBus(), authorize=authorize)
+        app = served(subscriptions).streamable_http_app(json_response=True)
+        async with running(app), http(app) as post:
+            await post("initialize", _HELLO)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(post, "resources/subscribe", {"uri": TASK})
+                await asked.wait()
+                await post.notify("notifications/cancelled", {"requestId": 1})
+            answer.set()
+            assert "result" in await post("resources/subscribe", {"uri": TASK})
+            assert subscriptions.is_subscribed(TASK)
+
     async def test_no_place_for_another_stream_is_said_and_made_good_when_there_is_one(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -352,6 +373,19 @@ class TestRefusals:
 
 
 class TestOutages:
+    async def test_a_server_without_the_lifespan_refuses_and_says_why_in_the_log(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Not that it is shutting down; and not only where a resource is asked for."""
+        subscriptions = McpSubscriptions(MemoryBus())
+        mcp = MCPServer("board", subscriptions=subscriptions)
+        mcp.resource(TASK, name="one")(lambda: "one")
+        subscriptions.install(mcp, legacy_clients=True)
+        async with connected(mcp) as (client, _):
+            await eventually(lambda: "lifespan" in caplog.text)
+            with pytest.raises(MCPError, match="not available at the moment"):
+                await client.subscribe_resource(TASK)
+
     async def test_a_broker_that_comes_later_is_made_good(self) -> None:
         bus = OpenableScriptedBus()
         async with connected(served(McpSubscriptions(bus, ready_timeout=0.1))) as (client, inbox):
@@ -428,6 +462,30 @@ class TestOtherServers:
             assert asked == [
                 f"resources/{what}" for what in (f"subscribe {TASK}", f"subscribe {OTHER}", f"unsubscribe {TASK}")
             ]
+
+    async def test_what_only_a_server_itself_serves_stays_served(self) -> None:
+        """It says `subscribe`, by its own handlers."""
+
+        async def theirs(ctx: ServerRequestContext[Any, Any], params: Any) -> types.EmptyResult:
+            return types.EmptyResult()
+
+        async def resources(ctx: Any, params: Any) -> types.ListResourcesResult:
+            return types.ListResourcesResult(resources=[])
+
+        subscriptions = McpSubscriptions(MemoryBus(), capabilities=Capabilities(resources_subscribe=False))
+        server: LowLevelServer[Any] = LowLevelServer(
+            "board",
+            on_list_resources=resources,
+            on_subscribe_resource=theirs,
+            on_unsubscribe_resource=theirs,
+            lifespan=subscriptions.lifespan,
+        )
+        subscriptions.install(server, legacy_clients=True)
+        async with connected(server) as (client, _):
+            assert client.server_capabilities.resources == types.ResourcesCapability(list_changed=True, subscribe=True)
+            await client.subscribe_resource(TASK)
+            assert not subscriptions.is_subscribed(TASK)
+            await client.unsubscribe_resource(TASK)
 
     async def test_fastmcp(self) -> None:
         fastmcp: Any = pytest.importorskip("fastmcp", reason="FastMCP needs a later mcp than the oldest we support")
@@ -556,6 +614,13 @@ class Posting:
             self._session = {"Mcp-Session-Id": response.headers["mcp-session-id"]}
         answer: dict[str, Any] = response.json()
         return answer
+
+    async def notify(self, method: str, params: dict[str, Any]) -> None:
+        await self._client.post(
+            "/mcp",
+            json={"jsonrpc": "2.0", "method": method, "params": params},
+            headers={"Accept": "application/json, text/event-stream", **self._session},
+        )
 
 
 @asynccontextmanager

@@ -43,6 +43,8 @@ _NOTHING: Final = Capabilities(
     tools_list_changed=False, prompts_list_changed=False, resources_list_changed=False, resources_subscribe=False
 )
 
+_SHUTTING_DOWN: Final = "this server is shutting down and takes no subscription any more"
+
 _LONGEST_PAUSE: Final = 2.0
 """Seconds between two tries to open a client's stream."""
 
@@ -110,15 +112,16 @@ class LegacyClients:
         await self._clients.pop(connection).aclose()
 
     async def _begin(self, ctx: ServerRequestContext[Any, Any], client: "_Client") -> None:
-        if client.begun:
-            return
-        client.begun = True
-        lists = _LISTS.narrow(self._can_push(LATEST_MODERN_VERSION))
-        try:
-            lists = await self._authorizer.allowed(ctx, lists)
-        except MCPError:
-            lists = SubscriptionFilter()  # may still ask for resources, and is refused or not
-        client.start(ctx.session, lists)
+        # One after the other, and begun only when it has: a request may be cancelled while `authorize` is asked.
+        async with client.beginning:
+            if client.begun:
+                return
+            lists = _LISTS.narrow(self._can_push(LATEST_MODERN_VERSION))
+            try:
+                lists = await self._authorizer.allowed(ctx, lists)
+            except MCPError:
+                lists = SubscriptionFilter()  # may still ask for resources, and is refused or not
+            client.start(ctx.session, lists)
 
     async def _subscribe(
         self, ctx: ServerRequestContext[Any, Any], params: types.SubscribeRequestParams
@@ -131,6 +134,8 @@ class LegacyClients:
                 asked = SubscriptionFilter(resource_subscriptions=(uri,))
                 asked = self._registry.narrow(asked.narrow(self._can_push(LATEST_MODERN_VERSION)))
                 if asked.is_empty:
+                    if self._theirs[_SUBSCRIBE] is not None:
+                        return result  # served by the server itself, as it says
                     raise _no_method(_SUBSCRIBE)
                 if (await self._authorizer.allowed(ctx, asked)).is_empty:
                     raise self._authorizer.refusal()
@@ -176,8 +181,12 @@ class _Client:
         self._stream: SubscriptionStream | None = None
         self._opened = anyio.Event()
         self._task: BackgroundTask | None = None
-        self._over = False
-        self.begun = False
+        self._refusal: NotificationBusError | None = None
+        self.beginning = anyio.Lock()
+
+    @property
+    def begun(self) -> bool:
+        return self._task is not None
 
     def start(self, session: ServerSession, lists: SubscriptionFilter) -> None:
         self._session = session
@@ -198,16 +207,22 @@ class _Client:
         seconds = self._registry.options.ready_timeout
         with anyio.move_on_after(seconds):
             await self._opened.wait()
-        if self._stream is None and not self._over:
+        if self._refusal is not None:
+            raise self._refusal
+        if self._stream is None:
             raise BusNotReadyError(f"the stream of this client could not be opened within {seconds:g} s")
-        if self._stream is None or not self._stream.watch(uri):
-            raise SubscriptionsClosedError("this server is shutting down and takes no subscription any more")
+        if not self._stream.watch(uri):
+            raise SubscriptionsClosedError(_SHUTTING_DOWN)
 
     def unwatch(self, uri: str) -> None:
         if self._stream is not None:
             self._stream.unwatch(uri)
         rest = tuple(known for known in self._asked.resource_subscriptions if known != uri)
         self._asked = replace(self._asked, resource_subscriptions=rest)
+
+    def _refuse(self, error: NotificationBusError) -> None:
+        self._refusal = error
+        self._opened.set()  # for who waits
 
     async def _run(self) -> None:
         backoff = Backoff(_LONGEST_PAUSE)
@@ -220,9 +235,12 @@ class _Client:
                         # This client cannot be asked to come again: it was promised to hear, and has missed something.
                         stream.look_again()
                     await self._follow(stream)
-            except (SubscriptionsClosedError, BusClosedError):
-                self._over = True
-                self._opened.set()  # for who waits
+            except SubscriptionsClosedError:
+                self._refuse(SubscriptionsClosedError(_SHUTTING_DOWN))
+                return
+            except BusClosedError as exc:  # never started: what has been stopped says that it shuts down
+                self._floods.add("legacy", f"clients of the earlier revisions hear nothing: {exc}")
+                self._refuse(exc)
                 return
             except NotificationBusError as exc:
                 self._floods.add("legacy", f"a client of an earlier revision hears nothing yet, trying again: {exc}")
