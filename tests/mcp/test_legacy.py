@@ -322,6 +322,19 @@ class TestRefusals:
             await update(client, TASK)
             assert await inbox.until(TASK) == [TASK]
 
+    async def test_an_answer_of_authorize_holds_no_longer_than_a_stream_may_last(self) -> None:
+        allowed = SubscriptionFilter(tools_list_changed=True, resource_subscriptions=(TASK, OTHER))
+
+        def authorize(ctx: ServerRequestContext[Any, Any], requested: SubscriptionFilter) -> SubscriptionFilter:
+            return allowed
+
+        subscriptions = McpSubscriptions(MemoryBus(), authorize=authorize, max_lifetime=0.2)
+        async with connected(served(subscriptions)) as (client, _):
+            for uri in (TASK, OTHER):
+                await client.subscribe_resource(uri)
+            allowed = SubscriptionFilter(resource_subscriptions=(OTHER,))
+            await eventually(lambda: not subscriptions.is_subscribed(TASK) and subscriptions.is_subscribed(OTHER))
+
     async def test_a_request_given_up_while_authorize_is_asked_leaves_the_client_able_to_hear(self) -> None:
         asked, answer = anyio.Event(), anyio.Event()
 

@@ -10,7 +10,6 @@ import mcp_types as types
 from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types.version import LATEST_MODERN_VERSION
@@ -102,7 +101,7 @@ class LegacyClients:
         if connection is not None and connection.has_standalone_channel:
             can = self._can_push(LATEST_MODERN_VERSION)
             if connection not in self._clients:
-                self._clients[connection] = _Client(self._registry, self._floods, self._logger)
+                self._clients[connection] = _Client(self._registry, self._authorizer, self._floods, self._logger)
                 connection.exit_stack.push_async_callback(self._dismiss, connection)
         if result is None:
             return None
@@ -121,7 +120,7 @@ class LegacyClients:
                 lists = await self._authorizer.allowed(ctx, lists)
             except MCPError:
                 lists = SubscriptionFilter()  # may still ask for resources, and is refused or not
-            client.start(ctx.session, lists)
+            client.start(ctx, lists)
 
     async def _subscribe(
         self, ctx: ServerRequestContext[Any, Any], params: types.SubscribeRequestParams
@@ -172,11 +171,14 @@ class LegacyClients:
 class _Client:
     """One client and its stream, which it is told by no word of: it hears, and names resources one by one."""
 
-    def __init__(self, registry: SubscriptionRegistry, floods: FloodLog, logger: logging.Logger) -> None:
+    def __init__(
+        self, registry: SubscriptionRegistry, authorizer: Authorizer, floods: FloodLog, logger: logging.Logger
+    ) -> None:
         self._registry = registry
+        self._authorizer = authorizer
         self._floods = floods
         self._logger = logger
-        self._session: ServerSession
+        self._ctx: ServerRequestContext[Any, Any]
         self._asked = SubscriptionFilter()
         self._stream: SubscriptionStream | None = None
         self._opened = anyio.Event()
@@ -188,8 +190,8 @@ class _Client:
     def begun(self) -> bool:
         return self._task is not None
 
-    def start(self, session: ServerSession, lists: SubscriptionFilter) -> None:
-        self._session = session
+    def start(self, ctx: ServerRequestContext[Any, Any], lists: SubscriptionFilter) -> None:
+        self._ctx = ctx
         self._asked = lists
         self._task = BackgroundTask(self._run, "notification-bus: client of an earlier revision")
 
@@ -235,6 +237,8 @@ class _Client:
                         # This client cannot be asked to come again: it was promised to hear, and has missed something.
                         stream.look_again()
                     await self._follow(stream)
+                if self._registry.options.max_lifetime is not None:
+                    await self._ask_again()
             except SubscriptionsClosedError:
                 self._refuse(SubscriptionsClosedError(_SHUTTING_DOWN))
                 return
@@ -257,10 +261,19 @@ class _Client:
         self._opened.set()
         try:
             async for message in stream:
-                await self._session.send_notification(to_sdk(_unnamed(message)))
+                await self._ctx.session.send_notification(to_sdk(_unnamed(message)))
         finally:
             self._stream, self._opened = None, anyio.Event()
             self._asked = stream.accepted
+
+    async def _ask_again(self) -> None:
+        """Take away what is not allowed any more: an answer of `authorize` holds no longer than a stream lasts."""
+        try:
+            allowed = await self._authorizer.allowed(self._ctx, self._asked)
+        except MCPError:
+            allowed = SubscriptionFilter()
+        # It may have been narrowed by the client, too, meanwhile.
+        self._asked = self._asked.intersect(allowed)
 
 
 def _unnamed(message: SubscriptionMessage) -> SubscriptionMessage:
