@@ -3,6 +3,8 @@
 Prints, as JSON, what the server says that it pushes, and what arrives of the changes made on the other replica.
 """
 
+# pyright: reportDeprecated=false
+
 import json
 import sys
 from typing import Any
