@@ -411,6 +411,14 @@ class TestOutages:
             await update(client, TASK)
             await inbox.until(TASK)
 
+    async def test_a_broker_that_comes_while_the_client_is_kept_waiting_is_made_good_too(self) -> None:
+        """It has read the lists meanwhile, and nothing owes it what changed since."""
+        bus = OpenableScriptedBus()
+        async with connected(served(McpSubscriptions(bus, ready_timeout=0.5))) as (client, inbox):
+            await client.list_tools()
+            bus.open.set()
+            await inbox.until(TOOLS, PROMPTS, RESOURCES)
+
     async def test_a_gap_is_told_as_a_change_of_everything(self) -> None:
         bus = MemoryBus()
         async with connected(served(McpSubscriptions(bus, gap_spread=0, gap_interval=0))) as (client, inbox):

@@ -115,12 +115,14 @@ class LegacyClients:
         async with client.beginning:
             if client.begun:
                 return
+            # From here on it is owed what changes, and a bus that is not ready yet owes nothing.
+            late = not self._registry.stats().ready
             lists = _LISTS.narrow(self._can_push(LATEST_MODERN_VERSION))
             try:
                 lists = await self._authorizer.allowed(ctx, lists)
             except MCPError:
                 lists = SubscriptionFilter()  # may still ask for resources, and is refused or not
-            client.start(ctx, lists)
+            client.start(ctx, lists, late=late)
 
     async def _subscribe(
         self, ctx: ServerRequestContext[Any, Any], params: types.SubscribeRequestParams
@@ -180,6 +182,7 @@ class _Client:
         self._logger = logger
         self._ctx: ServerRequestContext[Any, Any]
         self._asked = SubscriptionFilter()
+        self._late = False
         self._stream: SubscriptionStream | None = None
         self._opened = anyio.Event()
         self._task: BackgroundTask | None = None
@@ -190,8 +193,9 @@ class _Client:
     def begun(self) -> bool:
         return self._task is not None
 
-    def start(self, ctx: ServerRequestContext[Any, Any], lists: SubscriptionFilter) -> None:
+    def start(self, ctx: ServerRequestContext[Any, Any], lists: SubscriptionFilter, *, late: bool) -> None:
         self._ctx = ctx
+        self._late = late
         self._asked = lists
         self._task = BackgroundTask(self._run, "notification-bus: client of an earlier revision")
 
@@ -228,7 +232,7 @@ class _Client:
 
     async def _run(self) -> None:
         backoff = Backoff(_LONGEST_PAUSE)
-        late = False
+        late = self._late
         while True:
             try:
                 async with self._registry.listen(0, self._asked) as stream:
@@ -268,6 +272,8 @@ class _Client:
 
     async def _ask_again(self) -> None:
         """Take away what is not allowed any more: an answer of `authorize` holds no longer than a stream lasts."""
+        if self._asked.is_empty:
+            return
         try:
             allowed = await self._authorizer.allowed(self._ctx, self._asked)
         except MCPError:
