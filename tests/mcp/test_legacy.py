@@ -335,6 +335,22 @@ class TestRefusals:
             allowed = SubscriptionFilter(resource_subscriptions=(OTHER,))
             await eventually(lambda: not subscriptions.is_subscribed(TASK) and subscriptions.is_subscribed(OTHER))
 
+    async def test_what_changes_while_authorize_is_asked_is_made_good(self) -> None:
+        """Nothing keeps such a client from reading the lists meanwhile."""
+        asked, answer = anyio.Event(), anyio.Event()
+
+        async def authorize(ctx: ServerRequestContext[Any, Any], requested: SubscriptionFilter) -> SubscriptionFilter:
+            asked.set()
+            await answer.wait()
+            return requested
+
+        async with connected(served(McpSubscriptions(MemoryBus(), authorize=authorize))) as (client, inbox):
+            await asked.wait()
+            await client.list_tools()
+            await change(client, "tools")
+            answer.set()
+            await inbox.until(TOOLS)
+
     async def test_a_request_given_up_while_authorize_is_asked_leaves_the_client_able_to_hear(self) -> None:
         asked, answer = anyio.Event(), anyio.Event()
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import mcp_types as types
@@ -27,6 +27,7 @@ from notification_bus.subscriptions import (
     SubscriptionMessage,
     SubscriptionRegistry,
     SubscriptionsClosedError,
+    SubscriptionStats,
     SubscriptionStream,
 )
 
@@ -115,14 +116,13 @@ class LegacyClients:
         async with client.beginning:
             if client.begun:
                 return
-            # From here on it is owed what changes, and a bus that is not ready yet owes nothing.
-            late = not self._registry.stats().ready
+            since = self._registry.stats()
             lists = _LISTS.narrow(self._can_push(LATEST_MODERN_VERSION))
             try:
                 lists = await self._authorizer.allowed(ctx, lists)
             except MCPError:
                 lists = SubscriptionFilter()  # may still ask for resources, and is refused or not
-            client.start(ctx, lists, late=late)
+            client.start(ctx, lists, since)
 
     async def _subscribe(
         self, ctx: ServerRequestContext[Any, Any], params: types.SubscribeRequestParams
@@ -182,7 +182,7 @@ class _Client:
         self._logger = logger
         self._ctx: ServerRequestContext[Any, Any]
         self._asked = SubscriptionFilter()
-        self._late = False
+        self._since: SubscriptionStats
         self._stream: SubscriptionStream | None = None
         self._opened = anyio.Event()
         self._task: BackgroundTask | None = None
@@ -193,9 +193,10 @@ class _Client:
     def begun(self) -> bool:
         return self._task is not None
 
-    def start(self, ctx: ServerRequestContext[Any, Any], lists: SubscriptionFilter, *, late: bool) -> None:
+    def start(self, ctx: ServerRequestContext[Any, Any], lists: SubscriptionFilter, since: SubscriptionStats) -> None:
+        """Serve it. It may have read already what has changed since `since`: nothing holds it back meanwhile."""
         self._ctx = ctx
-        self._late = late
+        self._since = since
         self._asked = lists
         self._task = BackgroundTask(self._run, "notification-bus: client of an earlier revision")
 
@@ -232,12 +233,12 @@ class _Client:
 
     async def _run(self) -> None:
         backoff = Backoff(_LONGEST_PAUSE)
-        late = self._late
+        late = not self._since.ready
         while True:
             try:
                 async with self._registry.listen(0, self._asked) as stream:
                     backoff.reset()
-                    if late:
+                    if late or self._registry.stats().received != self._since.received:
                         # This client cannot be asked to come again: it was promised to hear, and has missed something.
                         stream.look_again()
                     await self._follow(stream)
@@ -292,7 +293,7 @@ def _unnamed(message: SubscriptionMessage) -> SubscriptionMessage:
 def _saying(result: Any, can: Capabilities, *, subscribe: bool) -> dict[str, Any]:
     """The answer to `initialize`, with what this client will hear of."""
     answer: dict[str, Any] = (
-        dict(result)
+        dict(cast("Mapping[str, Any]", result))
         if isinstance(result, Mapping)
         else result.model_dump(by_alias=True, mode="json", exclude_none=True)
     )
