@@ -65,11 +65,10 @@ class Mailbox:
             self._pending[key] = None
         self._wake()
 
-    def rekey(self, keys: tuple[Key, ...]) -> None:
-        """Wait for other keys. What waits under a key that is no more is not told."""
-        self.keys = keys
-        for key in self._pending.keys() - keys:
-            del self._pending[key]
+    def forget(self, key: Key) -> None:
+        """Wait for a key no more. What waits under it is not told."""
+        self.keys = tuple(known for known in self.keys if known != key)
+        self._pending.pop(key, None)
 
     def pop(self) -> tuple[Key, BusNotification | None] | None:
         """Take the change that has waited longest; `None` where none waits."""

@@ -39,14 +39,15 @@ class Router:
         for key in mailbox.keys:
             self._ungroup(key, mailbox)
 
-    def rekey(self, mailbox: Mailbox, keys: tuple[Key, ...]) -> None:
-        """Let a mailbox wait for other keys: those that it keeps keep what waits, and their place."""
-        kept = frozenset(keys)
-        for key in mailbox.keys:
-            if key not in kept:
-                self._ungroup(key, mailbox)
-        mailbox.rekey(keys)
-        self.add(mailbox)
+    def watch(self, mailbox: Mailbox, uri: str) -> None:
+        """Let a mailbox wait for one more URI."""
+        mailbox.keys = (*mailbox.keys, uri)
+        self._group(uri)[mailbox] = None
+
+    def unwatch(self, mailbox: Mailbox, uri: str) -> None:
+        """Let a mailbox wait for a URI no more."""
+        mailbox.forget(uri)
+        self._ungroup(uri, mailbox)
 
     def clear(self) -> None:
         self._uris.clear()

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 import anyio
 
 from notification_bus.subscriptions._mailbox import Mailbox
-from notification_bus.subscriptions._methods import Key
 from notification_bus.subscriptions._router import Router
 from notification_bus.subscriptions.errors import SubscriptionLimitError, SubscriptionsClosedError
 from notification_bus.subscriptions.stats import Counters
@@ -96,9 +95,13 @@ class StreamTable:
             self._router.remove(mailbox)
             self._check_idle()
 
-    def rekey(self, mailbox: Mailbox, keys: tuple[Key, ...]) -> None:
-        """Let a stream that has not ended carry something else from now on."""
-        self._router.rekey(mailbox, keys)
+    def watch(self, mailbox: Mailbox, uri: str) -> None:
+        """Let a stream that has not ended carry the updates of one more resource."""
+        self._router.watch(mailbox, uri)
+
+    def unwatch(self, mailbox: Mailbox, uri: str) -> None:
+        """Let it carry them no more."""
+        self._router.unwatch(mailbox, uri)
 
     def end(self, mailbox: Mailbox) -> None:
         """Let the stream read what waits, and end."""

@@ -154,12 +154,21 @@ class SubscriptionRegistry(CountedBus):
         """
         accepted = filter.narrow(self.capabilities)
         uris = accepted.resource_subscriptions
-        if len(uris) > self.options.max_uris:
-            raise SubscriptionLimitError("max_uris", len(uris), self.options.max_uris)
-        longest = max(map(len, uris), default=0)
+        self._check_limits(len(uris), max(map(len, uris), default=0))
+        return accepted
+
+    def _admits(self, taken: int, uri: str) -> bool:
+        # The filter looks at the URI itself.
+        if SubscriptionFilter(resource_subscriptions=(uri,)).narrow(self.capabilities).is_empty:
+            return False
+        self._check_limits(taken + 1, len(uri))
+        return True
+
+    def _check_limits(self, uris: int, longest: int) -> None:
+        if uris > self.options.max_uris:
+            raise SubscriptionLimitError("max_uris", uris, self.options.max_uris)
         if longest > self.options.max_uri_length:
             raise SubscriptionLimitError("max_uri_length", longest, self.options.max_uri_length)
-        return accepted
 
     def is_subscribed(self, uri: str) -> bool:
         """Whether a stream of *this node* watches a resource.
@@ -316,7 +325,7 @@ class SubscriptionRegistry(CountedBus):
             table.end(mailbox)
         lifetime = options.max_lifetime
         return Admitted(
-            mailbox, accepted, table, self.narrow, None if lifetime is None else anyio.current_time() + lifetime
+            mailbox, accepted, table, self._admits, None if lifetime is None else anyio.current_time() + lifetime
         )
 
     def _receive(self, notification: BusNotification) -> None:

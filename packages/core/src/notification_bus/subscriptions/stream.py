@@ -49,7 +49,9 @@ class StreamHost(Protocol):
 
     def remove(self, mailbox: Mailbox) -> None: ...
 
-    def rekey(self, mailbox: Mailbox, keys: tuple[Key, ...]) -> None: ...
+    def watch(self, mailbox: Mailbox, uri: str) -> None: ...
+
+    def unwatch(self, mailbox: Mailbox, uri: str) -> None: ...
 
     def end(self, mailbox: Mailbox) -> None: ...
 
@@ -64,7 +66,9 @@ class Admitted(NamedTuple):
     mailbox: Mailbox
     accepted: SubscriptionFilter
     host: StreamHost
-    narrow: Callable[[SubscriptionFilter], SubscriptionFilter]
+    admits: Callable[[int, str], bool]
+    """Whether one more URI, after so many, can be pushed. Raises where a limit is reached."""
+
     deadline: float | None
 
 
@@ -85,13 +89,14 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
     registry that the final result has been handed over, unless `defer_result` was called before.
     """
 
-    __slots__ = ("_acknowledged", "_admit", "_admitted", "_left", "_reading", "_streak", "subscription_id")
+    __slots__ = ("_acknowledged", "_admit", "_admitted", "_changed", "_left", "_reading", "_streak", "subscription_id")
 
     def __init__(self, subscription_id: SubscriptionId, admit: Callable[[], Awaitable[Admitted]]) -> None:
         self.subscription_id: SubscriptionId = subscription_id
         self._admit = admit
         self._admitted: Admitted | None = None
         self._acknowledged = False
+        self._changed = False
         self._left = False
         self._reading = False
         self._streak = 0
@@ -99,7 +104,14 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
     @property
     def accepted(self) -> SubscriptionFilter:
         """What this stream carries: what was asked for and can be pushed."""
-        return self._entered().accepted
+        admitted = self._entered()
+        if self._changed:
+            uris = tuple(key for key in admitted.mailbox.keys if isinstance(key, str))
+            self._admitted = admitted = admitted._replace(
+                accepted=replace(admitted.accepted, resource_subscriptions=uris)
+            )
+            self._changed = False
+        return admitted.accepted
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -120,31 +132,28 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
             InvalidFilterError: It is no string, or cannot be written as UTF-8.
         """
         admitted = self._entered()
-        if self._left or admitted.mailbox.closed:
+        mailbox = admitted.mailbox
+        if self._left or mailbox.closed:
             return False
-        before = admitted.accepted.resource_subscriptions
-        if uri not in before:
-            uris = admitted.narrow(SubscriptionFilter(resource_subscriptions=(*before, uri))).resource_subscriptions
-            if not uris:
+        if not isinstance(uri, str) or uri not in mailbox.keys:
+            lists = sum(isinstance(key, int) for key in mailbox.keys[: len(LIST_METHODS)])
+            if not admitted.admits(len(mailbox.keys) - lists, uri):
                 return False
-            self._carry(admitted, uris)
+            admitted.host.watch(mailbox, uri)
+            self._changed = True
         return True
 
     def unwatch(self, uri: str) -> None:
         """Carry the updates of a resource no more; what waits to be told of it is not told. Any number of times."""
         admitted = self._entered()
-        before = admitted.accepted.resource_subscriptions
-        if uri in before and not self._left and not admitted.mailbox.closed:
-            self._carry(admitted, tuple(known for known in before if known != uri))
+        mailbox = admitted.mailbox
+        if isinstance(uri, str) and uri in mailbox.keys and not (self._left or mailbox.closed):
+            admitted.host.unwatch(mailbox, uri)
+            self._changed = True
 
     def look_again(self) -> None:
         """Have all that the stream carries told as changed, as after a gap: for a client that has missed something."""
         self._entered().mailbox.mark_all()
-
-    def _carry(self, admitted: Admitted, uris: tuple[str, ...]) -> None:
-        accepted = replace(admitted.accepted, resource_subscriptions=uris)
-        admitted.host.rekey(admitted.mailbox, accepted.keys())
-        self._admitted = admitted._replace(accepted=accepted)
 
     def end(self) -> None:
         """End gracefully: what waits can still be read, then the iteration ends."""
@@ -185,7 +194,7 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
         if not self._acknowledged and not self._left:
             # Whatever has happened since the entering waits in the mailbox, an end included: this comes first.
             self._acknowledged = True
-            return SubscriptionMessage(ACKNOWLEDGED, {"notifications": admitted.accepted.to_wire(), "_meta": self.meta})
+            return SubscriptionMessage(ACKNOWLEDGED, {"notifications": self.accepted.to_wire(), "_meta": self.meta})
         if self._reading:
             raise anyio.BusyResourceError("reading from")
         self._reading = True
