@@ -89,6 +89,23 @@ async def test_a_link_that_dies_without_a_word_is_replaced(
     assert any("did not come back" in record.getMessage() for record in caplog.records)
 
 
+async def test_a_connection_that_was_reset_leaves_asyncio_nothing_to_report(redis_server: Server) -> None:
+    """The reason lies in a future of the streams, which says at its end, whenever that is, that nobody has taken it."""
+    async with FaultProxy(redis_server.host, redis_server.port) as proxy:
+        bus = quick_bus(f"redis://{proxy.host}:{proxy.port}")
+        connection = await bus.connect()
+        # Held here, since a protocol that is collected before its future takes the reason, and a later one does not.
+        protocols = [
+            getattr(half, "_writer").transport.get_protocol()  # noqa: B009  # redis-py has no word for it
+            for half in (connection._publishing, connection._subscribed)
+        ]
+        await proxy.cut()
+        await eventually(lambda: all(protocol._closed.done() for protocol in protocols), "both are lost")
+        assert all(protocol._closed._log_traceback for protocol in protocols)
+        await connection.aclose()
+        assert not any(protocol._closed._log_traceback for protocol in protocols)
+
+
 async def test_silence_is_no_failure_whatever_the_read_timeout(
     redis_server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:

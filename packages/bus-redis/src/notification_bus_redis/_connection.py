@@ -1,8 +1,9 @@
 """One attachment to Redis: a connection that publishes, and one that is subscribed."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError, ResponseError
@@ -10,6 +11,9 @@ from redis.exceptions import RedisError, ResponseError
 from notification_bus import BrokerConnection, NotPrimaryError, SendRefusedError
 
 __all__ = ["RedisConnection"]
+
+_TURNS: Final = 0.1
+"""Seconds in which an aborted transport is gone, and to spare."""
 
 
 class RedisConnection(BrokerConnection):
@@ -81,6 +85,12 @@ class RedisConnection(BrokerConnection):
                 writer.transport.abort()
             with suppress(RedisError):
                 await connection.disconnect(nowait=True)
+            if writer is not None:
+                # It is within a turn of the loop, and takes the reason for which the link was lost: asyncio reports
+                # one that nobody has taken, at any later time.
+                with suppress(OSError):
+                    async with asyncio.timeout(_TURNS):
+                        await writer.wait_closed()
 
 
 async def _connect(connection: AbstractConnection) -> None:
