@@ -17,13 +17,17 @@ import pytest
 from notification_bus import BusNotification, BusNotReadyError
 from notification_bus_postgres import PostgresBus
 from notification_bus_postgres._servers import server_of
-from tests.brokers import Provider, Server, certificates
+from tests.brokers import Provider, Server, available_flavours, certificates
 from tests.postgres._tools import LIMIT, admin, build, heard, leftovers, number, sessions, until, with_database
 
 if TYPE_CHECKING:
     from tests.postgres._tools import Connection
 
 SECRET = "hunter2"
+
+_NEEDS_TLS = pytest.mark.skipif(
+    "postgres-15" not in available_flavours("postgres"), reason="no PostgreSQL 15 here, and the wheel's has no TLS"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +143,7 @@ async def test_tls_that_the_server_lacks_is_told(
     await refused(bus, r"rejected SSL upgrade.*sslmode=disable", caplog)
 
 
+@_NEEDS_TLS
 async def test_tls_is_checked_as_sslmode_says(
     brokers: Provider, channel: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -347,6 +352,7 @@ async def test_a_factory_that_makes_what_cannot_listen_is_told(
     await until(lambda: leftovers() <= before, "the end of all that the factory made")
 
 
+@_NEEDS_TLS
 async def test_an_ssl_context_goes_through_a_factory(brokers: Provider, channel: str, tmp_path: Path) -> None:
     tls = certificates(tmp_path)
     with brokers.dedicated("postgres", "postgres-15", tls=tls) as server:

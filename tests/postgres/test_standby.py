@@ -11,7 +11,7 @@ from notification_bus import BusNotReadyError, NotPrimaryError
 from notification_bus.testing import FaultProxy
 from notification_bus_postgres._connection import PostgresConnection
 from notification_bus_postgres._servers import server_of
-from tests.brokers import Provider, pgbouncer
+from tests.brokers import Provider, has_pgbouncer, pgbouncer
 from tests.brokers._postgres import PostgresServer
 from tests.postgres._standby import allow_replication, local, make_standby_of, standby_of
 from tests.postgres._tools import LIMIT, admin, build, heard, number, sessions, until
@@ -137,6 +137,7 @@ async def test_of_hosts_that_will_all_not_do_each_is_told(pair: Pair, channel: s
                 await bus.wait_ready(2)
 
 
+@pytest.mark.skipif(not has_pgbouncer(), reason="no pgbouncer here")
 async def test_a_node_demoted_behind_a_pooler_is_left(pair: Pair, channel: str) -> None:
     """The pooler's client keeps its connection; the server behind it is a standby from one statement to the next."""
     with pgbouncer(pair.standby, "transaction") as dsn:

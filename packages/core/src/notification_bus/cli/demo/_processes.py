@@ -28,6 +28,21 @@ _GRACE: Final = 3.0
 
 
 @contextmanager
+def _folder() -> Generator[Path]:
+    """A folder that is removed."""
+    folder: tempfile.TemporaryDirectory[str] | None = None
+    try:
+        # A signal between the making and the noting would leave a folder that nobody knows.
+        with holding_signals():
+            folder = tempfile.TemporaryDirectory(prefix="notification-bus-demo-")
+        yield Path(folder.name)
+    finally:
+        if folder is not None:
+            with holding_signals():
+                folder.cleanup()
+
+
+@contextmanager
 def _running(command: list[str], folder: Path) -> Generator[tuple["subprocess.Popen[str]", Path]]:
     """A process, and the file of its errors."""
     errors = folder / "errors.txt"
@@ -105,9 +120,9 @@ class Replica:
 @contextmanager
 def replica(order: Order) -> Generator[Replica]:
     """Start a replica; it is ready when its `url()` says so."""
-    with tempfile.TemporaryDirectory(prefix="notification-bus-demo-") as folder:
+    with _folder() as folder:
         command = [sys.executable, "-m", "notification_bus.cli.demo._replica"]
-        with _running(command, Path(folder)) as (process, errors):
+        with _running(command, folder) as (process, errors):
             stdin = cast("IO[str]", process.stdin)
             with contextlib.suppress(OSError):  # it has ended already, and says why
                 stdin.write(f"{json.dumps(order)}\n")
@@ -118,11 +133,21 @@ def replica(order: Order) -> Generator[Replica]:
 @contextmanager
 def broker(program: Program) -> Generator[str]:
     """A broker on a port of its own, with nothing but a folder that is removed. Yields its URL."""
-    with tempfile.TemporaryDirectory(prefix="notification-bus-demo-") as folder:
+    with _folder() as folder:
         for attempts_left in (2, 1, 0):
             port = _free_port()
-            command = [str(program.path), "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", folder]
-            with _running(command, Path(folder)) as (process, errors):
+            command = [
+                str(program.path),
+                "--bind",
+                "127.0.0.1",
+                "--port",
+                str(port),
+                "--save",
+                "",
+                "--dir",
+                str(folder),
+            ]
+            with _running(command, folder) as (process, errors):
                 if _answers(process, port):
                     yield f"redis://127.0.0.1:{port}"
                     return
