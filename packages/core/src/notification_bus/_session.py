@@ -203,11 +203,11 @@ class Session:
         patience = room = min(_TURN, max(1, ledger.options.buffer // 2))
         async for batch in batches:
             self._heard_at = self._now()
+            # Without subscriptions, as in a process that only publishes, only what is for this session is read.
+            reading = bool(ledger.fanout)
             arrived: list[BusNotification] = []
             for data in batch:
-                # Without subscriptions, as in a process that only publishes, only what is for this session is read.
-                read = ledger.fanout or may_be_control(data)
-                notifications, errors = decode_bodies(data) if read else ((), ())
+                notifications, errors = decode_bodies(data) if reading or may_be_control(data) else ((), ())
                 if errors:
                     ledger.malformed(errors)
                 if not notifications:
