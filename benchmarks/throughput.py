@@ -1,6 +1,6 @@
 """How many notifications a second go from one process to another: the bus, with and without frames, and its rivals.
 
-    uv run --group bench python -m benchmarks.throughput [redis|nats|postgres] [--count 40000] [--rounds 5]
+    uv run python -m benchmarks.throughput [redis|nats|postgres] [--count 40000] [--rounds 5]
 
 Each side is a publishing and a receiving process of its own, on one server, and the sides take turns in one run. The
 publisher hands over `count` different bodies of about a hundred bytes as fast as it can; the time goes from its first
