@@ -205,10 +205,10 @@ class Pair:
         publisher_.send(True)
         publishing_ = publisher_.recv()
         self.side.lost += self.side.count - count
-        if not warm_up and count:
-            self.side.rates.append(count / (last - began))
-            self.side.publishing.append(publishing_ / count)
-            self.side.receiving.append(receiving_ / count)
+        if not warm_up:
+            self.side.rates.append(count / (last - began) if count else 0.0)
+            self.side.publishing.append(publishing_ / self.side.count)
+            self.side.receiving.append(receiving_ / self.side.count)
 
     def end(self) -> None:
         for pipe in self._pipes:
