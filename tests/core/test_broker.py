@@ -22,8 +22,9 @@ from notification_bus import (
     NotPrimaryError,
     SendRefusedError,
 )
+from notification_bus._outbox import BURST
 from notification_bus._session import _FRAME, _FRAME_BYTES, _pack
-from notification_bus.notification import decode_bodies
+from notification_bus.notification import decode_bodies, encode_frame
 
 PATIENCE = 5.0
 """Seconds to wait for what must come."""
@@ -534,6 +535,54 @@ async def test_a_burst_from_the_broker_does_not_overflow_a_reader_that_reads() -
         with anyio.fail_after(PATIENCE):
             got = [(await anext(subscription)).params for _ in range(500)]
         assert got == [{"number": number} for number in range(500)]
+
+
+async def test_frames_larger_than_a_turn_do_not_overflow_a_reader_that_reads() -> None:
+    async with Bus() as bus, bus.subscribe() as subscription:
+        bodies = [BusNotification("n", {"number": number}).encode() for number in range(5000)]
+        bus.connections[0].inject(*(encode_frame(bodies[start : start + 100]) for start in range(0, 5000, 100)))
+        with anyio.fail_after(PATIENCE):
+            got = [(await anext(subscription)).params for _ in range(5000)]
+        assert got == [{"number": number} for number in range(5000)]
+
+
+async def test_without_subscriptions_only_the_probes_are_read() -> None:
+    async with Bus() as bus:
+        await bus.wait_ready()
+        connection = bus.connections[0]
+        connection.inject(*[b"no notification"] * 500, b'{"method":"\\u006eotifications/bus/probe"}')
+        await eventually(lambda: bus.stats().malformed == 1)  # the probe that cannot be read, whatever its spelling
+        probes = sum(b"probe" in body for body in connection.sent)
+        await eventually(lambda: sum(b"probe" in body for body in connection.sent) > probes + 1)
+        assert bus.stats().reconnects == 0, "its own probes still come back"
+        async with bus.subscribe() as subscription:
+            connection.inject(b"no notification", b'{"method":"ok"}')
+            with anyio.fail_after(PATIENCE):
+                assert (await anext(subscription)).method == "ok"
+            assert bus.stats().malformed == 2
+
+
+async def test_a_burst_is_sent_in_large_batches_and_gives_turns_before_a_small_outbox_overflows() -> None:
+    sizes: list[int] = []
+
+    class Counting(Connection):
+        async def send(self, bodies: Sequence[bytes]) -> None:
+            sizes.append(len(bodies))
+            await super().send(bodies)
+
+    async def connect() -> BrokerConnection:
+        return Counting()
+
+    async with Bus(connect, buffer=5000) as bus, bus.subscribe():
+        for number in range(1000):
+            await bus.publish(BusNotification("n", {"number": number}))
+        await eventually(lambda: bus.stats().delivered == 1000)
+        assert max(sizes) > 2 * BURST
+    async with Bus(connect, outbox=8) as bus, bus.subscribe():
+        for number in range(1000):
+            await bus.publish(BusNotification("n", {"number": number}))
+        await eventually(lambda: bus.stats().delivered == 1000)
+        assert not bus.stats().dropped
 
 
 @given(st.lists(st.integers(20, 40_000), min_size=1, max_size=300), st.integers(1000, _FRAME_BYTES))

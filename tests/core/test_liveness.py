@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notification_bus import BusNotification, BusOptions
-from notification_bus._liveness import CONTROL_PREFIX, GAP_METHOD, PROBE_METHOD, Peers, Probe
+from notification_bus import GAP, BusNotification, BusOptions
+from notification_bus._liveness import CONTROL_PREFIX, GAP_METHOD, PROBE_METHOD, Peers, Probe, may_be_control
 
 
 def read(**params: Any) -> Probe | None:
@@ -83,6 +83,23 @@ class TestProbe:
 
     def test_more_members_are_tolerated_and_a_whole_interval_is_a_number_too(self) -> None:
         assert read(more=[1], interval=5) == Probe("a1", 7, 5.0)
+
+
+class TestMayBeControl:
+    @pytest.mark.parametrize("kind", [bytes, str])
+    @pytest.mark.parametrize(
+        ("body", "may"),
+        [
+            (Probe("me", 1, 10.0).encode(), True),
+            (GAP.encode(), True),
+            (b"[" + GAP.encode() + b"]", True),
+            (b'{"method":"notifications\\/bus\\/gap"}', True),
+            (b'{"method":"\\u006eotifications/other"}', True),
+            (b'{"method":"notifications/tools/list_changed"}', False),
+        ],
+    )
+    def test_no_probe_or_gap_is_overlooked_however_it_is_spelled(self, kind: type, body: bytes, may: bool) -> None:
+        assert may_be_control(body if kind is bytes else body.decode()) is may
 
 
 class TestPeers:

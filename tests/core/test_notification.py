@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from notification_bus import GAP, BusNotification, InvalidNotificationError, MalformedBodyError, NotificationBusError
-from notification_bus.notification import MAX_DEPTH, decode_bodies, encode_frame
+from notification_bus.notification import _KNOWN, _KNOWN_SIZE, MAX_DEPTH, _known, decode_bodies, encode_frame
 
 MODEST = settings(max_examples=60, deadline=None)
 
@@ -373,6 +373,30 @@ def raw_objects(draw: st.DrawFn) -> tuple[str, list[str]]:
         )
         members.append(f'"{name}":{value}')
     return "{" + ",".join(members) + "}", [json.loads(f'"{name}"') for name in names]
+
+
+class TestRememberedBodies:
+    """A small body that was read lately is not parsed again."""
+
+    @pytest.mark.parametrize("kind", [bytes, str])
+    def test_the_same_body_reads_the_same_and_what_a_reader_does_to_it_stays_with_that_reader(self, kind: type) -> None:
+        body = b'{"method":"remembered","params":{"list":[1]}}'
+        readings = [decode_bodies(body if kind is bytes else body.decode()) for _ in range(3)]
+        for (notification,), errors in readings:
+            assert notification == BusNotification("remembered", {"list": [1]})
+            assert errors == []
+            cast("dict[str, list[int]]", notification.params)["list"].append(2)
+
+    def test_a_bad_body_is_bad_each_time(self) -> None:
+        for _ in range(3):
+            read, errors = decode_bodies(b'{"method":""}')
+            assert (read, len(errors)) == ([], 1)
+
+    def test_the_memory_is_bounded_in_number_and_size(self) -> None:
+        for number in range(3 * _KNOWN):
+            decode_bodies(BusNotification("n", {"number": number, "more": "x" * (2000 if number % 2 else 1)}).encode())
+        assert 0 < len(_known) <= _KNOWN
+        assert max(map(len, _known)) <= _KNOWN_SIZE
 
 
 class TestHostileInput:

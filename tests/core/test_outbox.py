@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio import wait_all_tasks_blocked
 from hypothesis import given, settings
@@ -145,6 +146,37 @@ class TestBell:
                     await wait_all_tasks_blocked()
                     wake()
                 outbox.clear()
+
+
+class TestGathering:
+    async def test_few_never_wait(self) -> None:
+        outbox = Outbox(100, ignore)
+        with anyio.CancelScope() as scope:
+            scope.cancel()  # a turn would be cancelled
+            await outbox.gather(4, 10)
+            for _ in range(3):
+                outbox.put(b"x")
+            await outbox.gather(4, 10)
+        assert not scope.cancelled_caught
+
+    async def test_a_burst_is_awaited_until_it_pauses_or_is_enough(self) -> None:
+        for turns, most in ((3, 100), (50, 20)):
+            outbox = Outbox(1000, ignore)
+
+            async def burst(outbox: Outbox = outbox, turns: int = turns) -> None:
+                for _ in range(turns):
+                    for _ in range(4):
+                        outbox.put(b"x")
+                    await anyio.lowlevel.checkpoint()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(burst)
+                await outbox.wait()
+                with anyio.fail_after(5):
+                    await outbox.gather(4, most)
+                # trio runs what is due in a random order: there a turn may bring nothing, and the next twice as much.
+                assert len(outbox) in range(4, min(4 * turns, most + 8) + 1)
+                tasks.cancel_scope.cancel()
 
 
 @dataclass

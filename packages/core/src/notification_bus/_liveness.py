@@ -6,11 +6,13 @@ from typing import Final, Self
 
 from notification_bus.notification import BusNotification
 
-__all__ = ["CONTROL_PREFIX", "GAP_METHOD", "PROBE_METHOD", "Peers", "Probe"]
+__all__ = ["CONTROL_PREFIX", "GAP_METHOD", "PROBE_METHOD", "Peers", "Probe", "may_be_control"]
 
 CONTROL_PREFIX: Final = "notifications/bus/"
 GAP_METHOD: Final = "notifications/bus/gap"
 PROBE_METHOD: Final = "notifications/bus/probe"
+
+_CONTROL_BYTES: Final = CONTROL_PREFIX.encode()
 
 _FULL_RATE: Final = 10
 """Instances that probe at the stated interval. Beyond that each waits longer, and the rate on the channel stays."""
@@ -21,6 +23,13 @@ _MISSED: Final = 3
 _MAX_PEERS: Final = 10_000
 _MAX_INTERVAL: Final = 3600.0
 _MAX_NAME: Final = 64
+
+
+def may_be_control(data: bytes | str) -> bool:
+    """Whether a message can hold a probe or a gap: it has their prefix, or an escape that may stand for some of it."""
+    if isinstance(data, str):
+        return CONTROL_PREFIX in data or "\\" in data
+    return data.find(_CONTROL_BYTES) >= 0 or data.find(b"\\") >= 0
 
 
 @dataclass(frozen=True, slots=True)

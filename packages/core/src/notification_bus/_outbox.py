@@ -2,10 +2,15 @@
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 import anyio
+from anyio.lowlevel import checkpoint
 
-__all__ = ["GapDebt", "Outbox"]
+__all__ = ["BURST", "GapDebt", "Outbox"]
+
+BURST: Final = 16
+"""Notifications of a burst that are queued between two turns of the event loop: fewer are sent as they come."""
 
 
 class GapDebt:
@@ -111,3 +116,13 @@ class Outbox:
             self._bell = anyio.Event()
             await self._bell.wait()
         self._rung = False
+
+    async def gather(self, least: int, most: int) -> None:
+        """Where a burst of at least `least` is coming in, let it, up to `most`, for as long as each turn brings more.
+
+        Sending costs a system call and a turn of the broker however little is sent. Fewer than `least` never wait.
+        """
+        before = 0
+        while max(before, least - 1) < len(self._bodies) < most:
+            before = len(self._bodies)
+            await checkpoint()

@@ -8,8 +8,10 @@ from typing import Final
 import anyio
 from anyio.lowlevel import checkpoint
 
+from notification_bus._backend import clock
 from notification_bus._ledger import Ledger
-from notification_bus._liveness import CONTROL_PREFIX, GAP_METHOD, PROBE_METHOD, Peers, Probe
+from notification_bus._liveness import CONTROL_PREFIX, GAP_METHOD, PROBE_METHOD, Peers, Probe, may_be_control
+from notification_bus._outbox import BURST
 from notification_bus.connection import BrokerConnection, EchoLostError, NotPrimaryError, SendRefusedError
 from notification_bus.errors import MalformedBodyError
 from notification_bus.notification import GAP, BusNotification, decode_bodies, encode_frame
@@ -58,7 +60,9 @@ class Session:
         self._probe: Probe | None = None
         self._answered = anyio.Event()
         self._refusal: SendRefusedError | None = None
-        self._heard_at = anyio.current_time()
+        self._batch = _FRAME * _FRAMES if ledger.options.frames else _BATCH
+        self._now = clock()
+        self._heard_at = self._now()
         self._sending = False
         self._idle: anyio.Event | None = None
         self._over = False
@@ -115,6 +119,7 @@ class Session:
         ledger = self._ledger
         while True:
             await ledger.outbox.wait()
+            await ledger.outbox.gather(BURST, self._batch)
             bodies, notifications = self._take()
             probe = self._probe
             if probe is not None:
@@ -147,8 +152,7 @@ class Session:
 
     def _take(self) -> tuple[list[bytes], int]:
         ledger, limit = self._ledger, self._connection.max_body
-        count = _FRAME * _FRAMES if ledger.options.frames else _BATCH
-        taken = ledger.outbox.take(count, _BATCH_BYTES)
+        taken = ledger.outbox.take(self._batch, _BATCH_BYTES)
         bodies = [body for body in taken if len(body) <= limit]
         if len(bodies) < len(taken):
             ledger.dropped("too_large", f"the broker now carries at most {limit} bytes", len(taken) - len(bodies))
@@ -196,23 +200,38 @@ class Session:
 
     async def _deliver(self, batches: AsyncIterator[Sequence[bytes | str]]) -> None:
         ledger = self._ledger
-        patience = min(_TURN, max(1, ledger.options.buffer // 2))
-        turn = 0
+        patience = room = min(_TURN, max(1, ledger.options.buffer // 2))
         async for batch in batches:
-            self._heard_at = anyio.current_time()
+            self._heard_at = self._now()
+            # Without subscriptions, as in a process that only publishes, only what is for this session is read.
+            reading = bool(ledger.fanout)
+            arrived: list[BusNotification] = []
             for data in batch:
-                notifications, errors = decode_bodies(data)
+                notifications, errors = decode_bodies(data) if reading or may_be_control(data) else ((), ())
                 if errors:
                     ledger.malformed(errors)
-                for notification in notifications:
-                    if notification.method.startswith(CONTROL_PREFIX):
-                        self._control(notification)
-                    else:
-                        ledger.counters.delivered += ledger.fanout.deliver(notification)
-                turn += len(notifications) or 1
-                if turn >= patience:
-                    turn = 0
+                if not notifications:
+                    room -= 1
+                arrived += notifications
+                while len(arrived) >= room:
+                    self._hand_out(arrived[:room])
+                    arrived, room = arrived[room:], patience
                     await checkpoint()
+            self._hand_out(arrived)
+            room -= len(arrived)
+
+    def _hand_out(self, notifications: Sequence[BusNotification]) -> None:
+        """Hand what arrived to the subscriptions, in order, and take out what is for this session."""
+        ledger = self._ledger
+        ready: list[BusNotification] = []
+        for notification in notifications:
+            if notification.method.startswith(CONTROL_PREFIX):
+                ledger.counters.delivered += ledger.fanout.deliver(*ready)
+                ready = []
+                self._control(notification)
+            else:
+                ready.append(notification)
+        ledger.counters.delivered += ledger.fanout.deliver(*ready)
 
     def _control(self, notification: BusNotification) -> None:
         if notification.method == PROBE_METHOD:
@@ -220,7 +239,7 @@ class Session:
             if probe is None:
                 self._ledger.malformed([MalformedBodyError("it is a liveness probe with params that cannot be read")])
             elif probe.instance != self._ledger.instance:
-                self._peers.heard(probe, anyio.current_time())
+                self._peers.heard(probe, self._now())
             elif not probe.leaving:
                 self._echoed(probe)
         elif notification.method == GAP_METHOD:
@@ -254,7 +273,7 @@ class Session:
     async def _prove(self) -> None:
         options = self._ledger.options
         while True:
-            probed_at = anyio.current_time()
+            probed_at = self._now()
             self._answered = anyio.Event()
             self._probe = Probe(self._ledger.instance, self._next_number(), self._peers.interval)
             self._ledger.outbox.ring()
@@ -267,7 +286,7 @@ class Session:
                     f"what this instance published did not come back within {options.probe_timeout:g} s: "
                     "the link is dead, or the broker confirms and does not deliver"
                 )
-            now = anyio.current_time()
+            now = self._now()
             if self._refusal is not None and now - self._heard_at > 3 * options.probe_interval:
                 raise ConnectionError(f"nothing heard, and no probe can prove the link: {self._refusal}")
             if self._peers.all_lost(now):
@@ -279,7 +298,7 @@ class Session:
             # A large fleet probes rarely each, but then every probe of others proves the receiving half here; where
             # nothing at all comes in, the stated interval holds.
             while True:
-                now = anyio.current_time()
+                now = self._now()
                 due = min(probed_at + self._peers.interval, max(self._heard_at, probed_at) + options.probe_interval)
                 if now >= due:
                     break

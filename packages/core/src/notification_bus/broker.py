@@ -3,13 +3,14 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Final, Unpack
+from typing import ClassVar, Unpack
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 from notification_bus._backend import backend_name, current_loop
 from notification_bus._ledger import Ledger
+from notification_bus._outbox import BURST
 from notification_bus._supervisor import Supervisor
 from notification_bus.connection import BrokerConnection
 from notification_bus.errors import BusBackendError, BusClosedError, BusNotReadyError
@@ -20,9 +21,6 @@ from notification_bus.options import BusOptions, OptionValues
 from notification_bus.stats import BusStats
 
 __all__ = ["BrokerBus"]
-
-_BURST: Final = 16
-"""Notifications waiting to be sent from which on `publish` gives the event loop a turn each time."""
 
 
 class BrokerBus(CountedBus, ABC):
@@ -88,8 +86,10 @@ class BrokerBus(CountedBus, ABC):
         """
         body = self._encode(notification)
         self._ledger.counters.published += 1
-        self._ledger.outbox.put(body)
-        if len(self._ledger.outbox) >= _BURST:
+        outbox = self._ledger.outbox
+        outbox.put(body)
+        waiting = len(outbox)
+        if waiting % BURST == 0 or 2 * waiting > self.options.outbox:
             # A burst from one task must not keep the writer, or anybody, from running until the outbox is full.
             # A lone publish goes on at once: a turn of the loop would charge its caller for the writer's work.
             await checkpoint()

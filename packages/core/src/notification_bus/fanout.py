@@ -2,7 +2,7 @@
 
 import warnings
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -35,20 +35,27 @@ class Buffer(AsyncIterator[BusNotification]):
         self._streak = 0
         self._waiting: anyio.Event | None = None
 
-    def put(self, notification: BusNotification) -> bool:
+    def put(self, *notifications: BusNotification) -> bool:
         """Append; whether anybody can still read it."""
         if self._closed:
             return False
-        items = self._items
-        if len(items) >= self._limit:
-            lost = items.popleft()
-            self._gap = True
-            if lost is not GAP:
-                self._on_drop(1)
-        items.append(notification)
+        if len(self._items) + len(notifications) <= self._limit:
+            self._items.extend(notifications)
+        else:
+            self._overflow(notifications)
         if self._waiting is not None:
             self._wake()
         return True
+
+    def _overflow(self, notifications: Sequence[BusNotification]) -> None:
+        items = self._items
+        for notification in notifications:
+            if len(items) >= self._limit:
+                lost = items.popleft()
+                self._gap = True
+                if lost is not GAP:
+                    self._on_drop(1)
+            items.append(notification)
 
     def put_gap(self) -> None:
         """Append a gap, unless one is waiting at that very place already."""
@@ -185,14 +192,16 @@ class Fanout:
         self._buffers.discard(buffer)
         buffer.discard()
 
-    def deliver(self, notification: BusNotification) -> int:
-        """Hand a notification to every subscription; how many there were."""
-        put = 0
+    def deliver(self, *notifications: BusNotification) -> int:
+        """Hand notifications to every subscription; how many were handed over."""
+        if not notifications:
+            return 0
+        readers = 0
         for buffer in self._buffers:
-            put += buffer.put(notification)
-        if put < len(self._buffers):
+            readers += buffer.put(*notifications)
+        if readers < len(self._buffers):
             self._forget_abandoned()
-        return put
+        return readers * len(notifications)
 
     def gap(self) -> int:
         """Announce a gap to every subscription; how many there were."""

@@ -30,8 +30,19 @@ _MIN_INT: Final = -(2**63)
 _MAX_INT: Final = 2**64 - 1
 
 
+class _Fields:
+    """What a notification holds, while it can still be filled in."""
+
+    __slots__ = ("_body", "_key", "_method", "_params")
+
+    _method: str
+    _params: dict[str, Any] | None
+    _body: bytes | None
+    _key: str | None
+
+
 @final
-class BusNotification:
+class BusNotification(_Fields):
     """A notification: a method, and params that are a JSON object or absent. Immutable, compared by value.
 
     It carries nothing about the replica that published it nor the stream that it will land on.
@@ -46,13 +57,8 @@ class BusNotification:
             a lone surrogate, an integer outside the 64-bit range, or more than `MAX_DEPTH` levels.
     """
 
-    __slots__ = ("_body", "_key", "_method", "_params")
+    __slots__ = ()
     __match_args__ = ("method", "params")
-
-    _method: str
-    _params: dict[str, Any] | None
-    _body: bytes | None
-    _key: str | None
 
     def __init__(self, method: str, params: JsonObject | None = None) -> None:
         if not isinstance(method, str):
@@ -64,8 +70,11 @@ class BusNotification:
             if not isinstance(params, Mapping):
                 _refuse("params", f"is {type(params).__name__}, not an object: use a dict, or None for no params")
             copied = _copy_object(params, "params", MAX_DEPTH - 1)
-        _set(self, str.__str__(method), copied)
-        object.__setattr__(self, "_body", self._encode())
+        set_ = object.__setattr__
+        set_(self, "_method", str.__str__(method))
+        set_(self, "_params", copied)
+        set_(self, "_key", None)
+        set_(self, "_body", self._encode())
 
     @property
     def method(self) -> str:
@@ -167,14 +176,6 @@ class BusNotification:
         raise AttributeError(f"a BusNotification cannot be changed ({name}): build a new one")
 
 
-def _set(notification: BusNotification, method: str, params: dict[str, Any] | None) -> None:
-    set_ = object.__setattr__
-    set_(notification, "_method", method)
-    set_(notification, "_params", params)
-    set_(notification, "_body", None)
-    set_(notification, "_key", None)
-
-
 GAP: Final = BusNotification("notifications/bus/gap")
 """Something may have been lost before this point: look again at everything you care about."""
 
@@ -184,25 +185,38 @@ def encode_frame(bodies: Sequence[bytes]) -> bytes:
     return b"[" + b",".join(bodies) + b"]"
 
 
+_KNOWN: Final = 256
+_KNOWN_SIZE: Final = 512
+_known: dict[bytes | str, BusNotification] = {}
+"""Small bodies read of late. That a list changed is the same body every time, and a notification never changes."""
+
+
 def decode_bodies(data: bytes | str) -> tuple[list[BusNotification], list[MalformedBodyError]]:
     """Read what one broker message carries: a body, or a frame of them. Never raises.
 
     Returns:
         The notifications, in order, and an error for each thing in it that is no notification.
     """
-    raw = _to_bytes(data)
+    known = _known.get(data)
+    if known is not None:
+        return [known], []
+    raw = data if isinstance(data, bytes) else _to_bytes(data)
     try:
         parsed = _parse(raw)
-        if isinstance(parsed, dict):
-            return [_read_single(raw, cast("dict[str, Any]", parsed))], []
-        if not isinstance(parsed, list):
+        if parsed.__class__ is dict:
+            notification = _read_single(raw, parsed)
+            if len(raw) <= _KNOWN_SIZE:
+                if len(_known) >= _KNOWN:
+                    _known.clear()
+                _known[data] = notification
+            return [notification], []
+        if parsed.__class__ is not list:
             raise MalformedBodyError(f"the body is {_json_type(parsed)}, neither an object nor a frame of them")
-        items = cast("list[Any]", parsed)
-        if not items:
+        if not parsed:
             raise MalformedBodyError("the frame is empty")
     except MalformedBodyError as exc:
         return [], [exc]
-    return _read_frame(raw, items)
+    return _read_frame(raw, parsed)
 
 
 def _read_single(raw: bytes, parsed: dict[str, Any]) -> BusNotification:
@@ -219,9 +233,9 @@ def _read_frame(raw: bytes, items: list[Any]) -> tuple[list[BusNotification], li
     with_params = 0
     for position, item in enumerate(items):
         try:
-            if not isinstance(item, dict):
+            if item.__class__ is not dict:
                 raise MalformedBodyError(f"it is {_json_type(item)}, not an object")
-            notification = _from_object(cast("dict[str, Any]", item))
+            notification = _from_object(item)
         except MalformedBodyError as exc:
             errors.append(MalformedBodyError(f"body {position} of a frame: {exc}"))
         else:
@@ -241,6 +255,8 @@ def _to_bytes(data: bytes | str) -> bytes:
 
 
 def _parse(raw: bytes) -> Any:
+    # What comes out is of Python's own types, so their classes are compared: what `isinstance` narrows is unknown to
+    # type checkers, and a cast to please them takes as long as counting the members.
     try:
         return from_json(raw, allow_inf_nan=False)
     except ValueError as exc:
@@ -255,22 +271,27 @@ def _from_object(data: dict[str, Any]) -> BusNotification:
         )
     if not method:
         raise MalformedBodyError("its method is empty")
-    params = data.get("params")
+    params: Any = data.get("params")
     if params is not None:
-        if not isinstance(params, dict):
+        if params.__class__ is not dict:
             raise MalformedBodyError(f"its params are {_json_type(params)}, not an object")
-        params = cast("dict[str, Any]", params)
         for value in params.values():
             if type(value) is not str:
                 _check_read(value, MAX_DEPTH - 2)
-    notification = BusNotification.__new__(BusNotification)
-    _set(notification, method, params)
+    # Filled in before it is a notification, which takes a quarter of the time.
+    fields: Any = _Fields()
+    fields._method = method  # noqa: SLF001  # as below: the same value, one name later
+    fields._params = params  # noqa: SLF001
+    fields._body = None  # noqa: SLF001
+    fields._key = None  # noqa: SLF001
+    fields.__class__ = BusNotification
+    notification: BusNotification = fields
     return notification
 
 
 def _check_read(value: Any, depth: int) -> None:
     """Refuse what the parser lets through but a serde peer would read otherwise, or not at all."""
-    kind = cast("type[Any]", type(value))
+    kind = value.__class__
     if kind is int:
         if not _MIN_INT <= value <= _MAX_INT:
             raise MalformedBodyError("it holds an integer outside the 64-bit range")
@@ -287,7 +308,8 @@ def _check_read(value: Any, depth: int) -> None:
 
 def _may_repeat_members(raw: bytes, bodies: int, with_params: int) -> bool:
     """Whether a member may stand twice: counting the names rules it out cheaply, unless a name is written escaped."""
-    return raw.count(b'"method"') != bodies or raw.count(b'"params"') != with_params or b"\\u" in raw
+    # `find` and not `in`, which first tries whether the bytes are a number, in twice the time.
+    return raw.count(b'"method"') != bodies or raw.count(b'"params"') != with_params or raw.find(b"\\u") >= 0
 
 
 def _refuse_repeated_members(raw: bytes) -> None:

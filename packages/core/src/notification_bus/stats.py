@@ -42,7 +42,7 @@ class BusStats:
     """Notifications handed to a connection that broke before it was confirmed. They may have arrived; a gap follows."""
 
     malformed: int
-    """Things on the channel that were no notification, skipped."""
+    """Things on the channel that were no notification, skipped. Without subscriptions they are not looked at."""
 
     gaps: int
     """Times that a gap was announced: to this instance's subscriptions, or by it on the wire."""
