@@ -197,7 +197,10 @@ def decode_bodies(data: bytes | str) -> tuple[list[BusNotification], list[Malfor
     Returns:
         The notifications, in order, and an error for each thing in it that is no notification.
     """
-    known = _known.get(data)
+    try:
+        known = _known.get(data)
+    except TypeError:  # a bytearray, as some clients have it
+        return decode_bodies(bytes(cast("Any", data)))
     if known is not None:
         return [known], []
     raw = data if isinstance(data, bytes) else _to_bytes(data)
