@@ -76,13 +76,17 @@ def receiver(kind: str, url: str, count: int, pipe: Connection) -> None:
     asyncio.run(run())
 
 
+def ignore(_body: bytes) -> None:
+    """What a publisher does with what it hears."""
+
+
 async def publish(kind: str, url: str, rate: float, count: int) -> None:
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(anyio.create_task_group())
         bus = await stack.enter_async_context(open_bus_on(url, "bench-bus"))
         raw = await stack.enter_async_context(connect_raw(kind, url, "bench-raw"))
         replica = await stack.enter_async_context(connect_raw(kind, url, "bench-replica"))
-        tasks.start_soon(replica.listen, lambda _: None)
+        tasks.start_soon(replica.listen, ignore)
         await bus.wait_ready()
 
         async def by_bus(at: float) -> None:
