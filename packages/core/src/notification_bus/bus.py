@@ -38,7 +38,8 @@ class NotificationBus(Protocol):
     10. **gaps**: After anything may have been lost, `GAP` is yielded before the next notification: to every
         subscription after a reconnect, to the one whose buffer overflowed, and on the wire to all replicas when the
         publisher dropped or cannot know.
-    11. **untrusted**: Anything on the channel that is not a notification is counted, logged and skipped.
+    11. **untrusted**: Anything on the channel that is not a notification is skipped, and counted and logged wherever
+        somebody subscribes.
     12. **wire**: What travels is the notification's JSON body and nothing else; unknown members of a foreign body are
         tolerated.
     13. **close**: Closing returns within a stated bound in any state, ends the streams, leaves no task, socket or
