@@ -466,7 +466,7 @@ class TestOutages:
 
 
 class TestOtherServers:
-    async def test_a_low_level_server_with_handlers_of_its_own_is_asked_first(self) -> None:
+    async def test_a_low_level_server_with_handlers_of_its_own_is_asked_too(self) -> None:
         asked: list[str] = []
 
         async def theirs(ctx: ServerRequestContext[Any, Any], params: Any) -> types.EmptyResult:
@@ -478,7 +478,7 @@ class TestOtherServers:
         async def resources(ctx: Any, params: Any) -> types.ListResourcesResult:
             return types.ListResourcesResult(resources=[])
 
-        subscriptions = McpSubscriptions(MemoryBus())
+        subscriptions = McpSubscriptions(MemoryBus(), max_uri_length=20)
         server: LowLevelServer[Any] = LowLevelServer(
             "board",
             on_list_resources=resources,
@@ -492,6 +492,8 @@ class TestOtherServers:
             await client.subscribe_resource(TASK)
             with pytest.raises(MCPError, match="not this one"):
                 await client.subscribe_resource(OTHER)
+            with pytest.raises(MCPError, match="at most 20"):  # and theirs keeps nothing of it
+                await client.subscribe_resource("board://" + "x" * 20)
             for uri in (OTHER, TASK):
                 await subscriptions.notify_resource_updated(uri)
             assert await inbox.until(TASK) == [TASK]

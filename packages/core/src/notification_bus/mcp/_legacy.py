@@ -56,7 +56,7 @@ class LegacyClients:
     `resources/subscribe` is no method there.
 
     Args:
-        server: Gets the middleware and the two handlers. Handlers of its own are asked first, and may refuse.
+        server: Gets the middleware and the two handlers. Handlers of its own are asked, too, and may refuse.
         registry: Holds the streams.
         can_push: What the server advertises to a client of a protocol version.
         authorizer: Narrows further, per caller: for the lists at the beginning, for each resource when it is asked for.
@@ -127,22 +127,30 @@ class LegacyClients:
     async def _subscribe(
         self, ctx: ServerRequestContext[Any, Any], params: types.SubscribeRequestParams
     ) -> HandlerResult:
-        result = await self._ask_theirs(ctx, params)
-        client = self._client_of(ctx)
-        if client is not None:
-            uri = _uri_of(ctx, params)
-            with as_protocol_errors(self._floods):
-                asked = SubscriptionFilter(resource_subscriptions=(uri,))
-                asked = self._registry.narrow(asked.narrow(self._can_push(LATEST_MODERN_VERSION)))
-                if asked.is_empty:
-                    if self._theirs[_SUBSCRIBE] is not None:
-                        return result  # served by the server itself, as it says
-                    raise _no_method(_SUBSCRIBE)
-                if (await self._authorizer.allowed(ctx, asked)).is_empty:
-                    raise self._authorizer.refusal()
-                await self._begin(ctx, client)
-                await client.watch(uri)
-        return result
+        client, uri = self._client_of(ctx), _uri_of(ctx, params)
+        if client is None:
+            return await self._ask_theirs(ctx, params)
+        added = await self._watch(ctx, client, uri)
+        try:
+            return await self._ask_theirs(ctx, params)
+        except BaseException:
+            if added:
+                client.unwatch(uri)
+            raise
+
+    async def _watch(self, ctx: ServerRequestContext[Any, Any], client: "_Client", uri: str) -> bool:
+        """Whether the client hears of a resource only from now on."""
+        with as_protocol_errors(self._floods):
+            asked = SubscriptionFilter(resource_subscriptions=(uri,))
+            asked = self._registry.narrow(asked.narrow(self._can_push(LATEST_MODERN_VERSION)))
+            if asked.is_empty:
+                if self._theirs[_SUBSCRIBE] is not None:
+                    return False  # served by the server itself, as it says
+                raise _no_method(_SUBSCRIBE)
+            if (await self._authorizer.allowed(ctx, asked)).is_empty:
+                raise self._authorizer.refusal()
+            await self._begin(ctx, client)
+            return await client.watch(uri)
 
     async def _unsubscribe(
         self, ctx: ServerRequestContext[Any, Any], params: types.UnsubscribeRequestParams
@@ -205,8 +213,11 @@ class _Client:
             self._task.cancel()
             await self._task.wait()
 
-    async def watch(self, uri: str) -> None:
+    async def watch(self, uri: str) -> bool:
         """Tell of the updates of a resource from now on. Waits, as a listen does, for a bus that is not ready yet.
+
+        Returns:
+            Whether it was not done before.
 
         Raises:
             NotificationBusError: It cannot be done.
@@ -218,8 +229,10 @@ class _Client:
             raise self._refusal
         if self._stream is None:
             raise BusNotReadyError(f"the stream of this client could not be opened within {seconds:g} s")
+        before = uri in self._stream.accepted.resource_subscriptions
         if not self._stream.watch(uri):
             raise SubscriptionsClosedError(_SHUTTING_DOWN)
+        return not before
 
     def unwatch(self, uri: str) -> None:
         if self._stream is not None:

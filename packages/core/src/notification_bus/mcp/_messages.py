@@ -29,5 +29,7 @@ def to_sdk(message: SubscriptionMessage) -> Any:
         params: dict[str, Any] = {
             name: message.params[name] for name in ("uri", "notifications") if name in message.params
         }
-        params["_meta"] = {SUBSCRIPTION_ID_META_KEY: message.params["_meta"][SUBSCRIPTION_ID_META_KEY]}
+        name = message.params.get("_meta", {}).get(SUBSCRIPTION_ID_META_KEY)
+        if name is not None:
+            params["_meta"] = {SUBSCRIPTION_ID_META_KEY: name}
         return model.model_validate({"method": message.method, "params": params})
