@@ -41,6 +41,9 @@ PYTHONS = [
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 ADAPTERS = {folder.removeprefix("bus-"): project["name"] for folder, project in PACKAGES.items() if folder != "core"}
 
+_AT_ONCE = ("--numprocesses=3", "--dist=loadfile")
+"""A file at a time in each of three processes: most of what they do is to wait."""
+
 nox.options.sessions = ["lint", "typing", f"tests-{HERE}", "mcp_versions(oldest)", "wheels"]
 
 
@@ -77,9 +80,9 @@ def typing(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """The whole suite, a file at a time in each of three processes: most of it waits. Arguments go to pytest."""
+    """The whole suite. Arguments go to pytest."""
     _sync(session)
-    session.run("pytest", "--numprocesses=3", "--dist=loadfile", *session.posargs)
+    session.run("pytest", *_AT_ONCE, *session.posargs)
 
 
 @nox.session(python=HERE)
@@ -111,9 +114,10 @@ def _groups(name: str) -> list[str]:
     return [entry for entry in groups[name] if isinstance(entry, str)]
 
 
-def _contract(session: nox.Session, adapter: str) -> None:
-    """The kit, run by what core's wheel holds, against a bus's wheel."""
-    session.run("pytest", f"tests/{adapter}/test_contract.py", "-q", "-p", "no:cacheprovider", *session.posargs)
+def _contract(session: nox.Session) -> None:
+    """The kit, run by what core's wheel holds, against each bus's wheel."""
+    files = [f"tests/{adapter}/test_contract.py" for adapter in ADAPTERS]
+    session.run("pytest", *files, "-q", "-p", "no:cacheprovider", *_AT_ONCE, *session.posargs)
 
 
 @nox.session(python=HERE)
@@ -130,8 +134,7 @@ def wheels(session: nox.Session) -> None:
     session.install(*(_wheel(project["name"]) for project in PACKAGES.values()), *_groups("test"))
     with _without_sources(session):
         session.run("python", "-c", _NO_SOURCES, str(ROOT), *(_module(p["name"]) for p in PACKAGES.values()))
-        for adapter in ADAPTERS:
-            _contract(session, adapter)
+        _contract(session)
 
 
 _NO_SOURCES = """
@@ -154,8 +157,7 @@ def lowest(session: nox.Session) -> None:
         constraints.flush()
         session.install(*_groups("test"), "--constraint", constraints.name)
     with _without_sources(session):
-        for adapter in ADAPTERS:
-            _contract(session, adapter)
+        _contract(session)
 
 
 def _direct() -> set[str]:
@@ -171,8 +173,7 @@ def latest(session: nox.Session) -> None:
         "--upgrade", "--prerelease=allow", *(_wheel(p["name"]) for p in PACKAGES.values()), *_groups("test")
     )
     with _without_sources(session):
-        for adapter in ADAPTERS:
-            _contract(session, adapter)
+        _contract(session)
 
 
 def _supported(name: str) -> str:
@@ -197,7 +198,7 @@ def mcp_versions(session: nox.Session, resolution: str) -> None:
     upgrades = [f"--upgrade-package={name}" for name in parts]
     session.install(*(_supported(name) for name in _MCP), f"--resolution={resolution}", *upgrades)
     session.run("python", "-c", _VERSIONS, *parts)
-    session.run("pytest", "tests/mcp", "-n", "2", "--dist", "loadfile", *session.posargs)
+    session.run("pytest", "tests/mcp", *_AT_ONCE, *session.posargs)
 
 
 @nox.session(python=HERE)
