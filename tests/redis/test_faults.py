@@ -5,6 +5,8 @@ from typing import Any
 
 import anyio
 import pytest
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from notification_bus import GAP, BusNotification
 from notification_bus.testing._proxy import FaultProxy
@@ -89,20 +91,38 @@ async def test_a_link_that_dies_without_a_word_is_replaced(
     assert any("did not come back" in record.getMessage() for record in caplog.records)
 
 
-async def test_a_connection_that_was_reset_leaves_asyncio_nothing_to_report(redis_server: Server) -> None:
+@pytest.mark.parametrize("when", ["in use", "at a send", "at the greeting"])
+async def test_a_connection_that_was_reset_leaves_asyncio_nothing_to_report(
+    redis_server: Server, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
     """The reason lies in a future of the streams, which says at its end, whenever that is, that nobody has taken it."""
+    # Held here, since a protocol that is collected before its future takes the reason, and a later one does not.
+    protocols: list[Any] = []
+    greet = AbstractConnection.on_connect
+
     async with FaultProxy(redis_server.host, redis_server.port) as proxy:
+
+        async def greeting(connection: Any) -> None:
+            protocols.append(connection._writer.transport.get_protocol())
+            if when == "at the greeting":
+                await proxy.cut()
+            await greet(connection)
+
+        monkeypatch.setattr(AbstractConnection, "on_connect", greeting)
         bus = quick_bus(f"redis://{proxy.host}:{proxy.port}")
-        connection = await bus.connect()
-        # Held here, since a protocol that is collected before its future takes the reason, and a later one does not.
-        protocols = [
-            getattr(half, "_writer").transport.get_protocol()  # noqa: B009  # redis-py has no word for it
-            for half in (connection._publishing, connection._subscribed)
-        ]
-        await proxy.cut()
-        await eventually(lambda: all(protocol._closed.done() for protocol in protocols), "both are lost")
-        assert all(protocol._closed._log_traceback for protocol in protocols)
-        await connection.aclose()
+        if when == "at the greeting":
+            with pytest.raises(RedisConnectionError):
+                await bus.connect()
+        else:
+            connection = await bus.connect()
+            await proxy.cut()
+            await eventually(lambda: all(protocol._closed.done() for protocol in protocols), "both are lost")
+            assert all(protocol._closed._log_traceback for protocol in protocols)
+            if when == "at a send":
+                with pytest.raises(RedisConnectionError):
+                    await connection.send([b"{}"])
+            await connection.aclose()
+        assert protocols
         assert not any(protocol._closed._log_traceback for protocol in protocols)
 
 

@@ -1,6 +1,7 @@
 """One attachment to Redis: a connection that publishes, and one that is subscribed."""
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, cast
@@ -28,6 +29,22 @@ class RedisConnection(BrokerConnection):
         self._subscribed = subscribed
         self._channel = channel
         self._tells_role = True
+        self._writers: list[asyncio.StreamWriter] = []
+        for connection in (publishing, subscribed):
+            self._note_writer(connection)
+
+    def _note_writer(self, connection: AbstractConnection) -> None:
+        """Keep hold of the stream: redis-py gives it up at the first error, a refused greeting included."""
+        theirs = connection.redis_connect_func
+
+        async def greet(connection: Any) -> None:
+            self._writers.append(connection._writer)  # noqa: SLF001  # there is no public way to abort it
+            if theirs is None:
+                await connection.on_connect()
+            elif inspect.isawaitable(greeting := theirs(connection)):
+                await greeting
+
+        connection.redis_connect_func = greet
 
     @classmethod
     async def open(cls, make: Callable[[], AbstractConnection], channel: str) -> "RedisConnection":
@@ -78,19 +95,18 @@ class RedisConnection(BrokerConnection):
             raise NotPrimaryError(f"this node is a replica (its primary is {primary}): point the URL to the primary")
 
     async def aclose(self) -> None:
+        # Closing would first write out what is buffered, for ever where nobody reads.
+        for writer in self._writers:
+            writer.transport.abort()
         for connection in (self._publishing, self._subscribed):
-            # Closing would first write out what is buffered, for ever where nobody reads; redis-py has no public abort.
-            writer = getattr(connection, "_writer", None)
-            if writer is not None:
-                writer.transport.abort()
             with suppress(RedisError):
                 await connection.disconnect(nowait=True)
-            if writer is not None:
-                # It is within a turn of the loop, and takes the reason for which the link was lost: asyncio reports
-                # one that nobody has taken, at any later time.
-                with suppress(OSError):
-                    async with asyncio.timeout(_TURNS):
-                        await writer.wait_closed()
+        for writer in self._writers:
+            # It is within a turn of the loop, and takes the reason for which the link was lost: asyncio reports one
+            # that nobody has taken, at any later time.
+            with suppress(OSError):
+                async with asyncio.timeout(_TURNS):
+                    await writer.wait_closed()
 
 
 async def _connect(connection: AbstractConnection) -> None:
