@@ -200,3 +200,24 @@ async def test_any_name_is_a_channel(redis_server: Server, name: str) -> None:
     ):
         await raw.publish(b'{"method":"a"}')
         assert await next_of(subscription) == BusNotification("a")
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "function"])
+async def test_a_greeting_of_the_clients_own_is_said(redis_server: Server, kind: str) -> None:
+    """As redis-py says it: instead of its own, on each connection."""
+    greeted: list[Any] = []
+
+    async def greet(connection: Any) -> None:
+        greeted.append(connection)
+        await connection.on_connect()
+
+    def only_read(connection: Any) -> None:
+        greeted.append(connection)
+        connection._parser.on_connect(connection)  # a plain function can wait for no answer
+
+    pool = redis.asyncio.ConnectionPool.from_url(
+        redis_server.url, redis_connect_func=greet if kind == "coroutine" else only_read
+    )
+    async with quick_bus(pool) as bus, bus.subscribe() as subscription:
+        await marker_arrives(bus, subscription)
+    assert len(set(greeted)) == 2
