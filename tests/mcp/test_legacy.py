@@ -6,7 +6,7 @@ import gc
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from time import monotonic
@@ -465,6 +465,26 @@ class TestOutages:
             assert monotonic() - before < 1, "there is nothing to wait for"
 
 
+def with_handlers(
+    theirs: Callable[[ServerRequestContext[Any, Any], Any], Awaitable[types.EmptyResult]],
+    subscriptions: McpSubscriptions,
+) -> LowLevelServer[Any]:
+    """A server with handlers of its own for what the bridge serves."""
+
+    async def resources(ctx: Any, params: Any) -> types.ListResourcesResult:
+        return types.ListResourcesResult(resources=[])
+
+    server: LowLevelServer[Any] = LowLevelServer(
+        "board",
+        on_list_resources=resources,
+        on_subscribe_resource=theirs,
+        on_unsubscribe_resource=theirs,
+        lifespan=subscriptions.lifespan,
+    )
+    subscriptions.install(server, legacy_clients=True)
+    return server
+
+
 class TestOtherServers:
     async def test_a_low_level_server_with_handlers_of_its_own_is_asked_too(self) -> None:
         asked: list[str] = []
@@ -475,18 +495,8 @@ class TestOtherServers:
                 raise MCPError(types.INVALID_PARAMS, "not this one")
             return types.EmptyResult()
 
-        async def resources(ctx: Any, params: Any) -> types.ListResourcesResult:
-            return types.ListResourcesResult(resources=[])
-
         subscriptions = McpSubscriptions(MemoryBus(), max_uri_length=20)
-        server: LowLevelServer[Any] = LowLevelServer(
-            "board",
-            on_list_resources=resources,
-            on_subscribe_resource=theirs,
-            on_unsubscribe_resource=theirs,
-            lifespan=subscriptions.lifespan,
-        )
-        subscriptions.install(server, legacy_clients=True)
+        server = with_handlers(theirs, subscriptions)
         async with connected(server) as (client, inbox):
             assert client.server_capabilities.tools is None
             await client.subscribe_resource(TASK)
@@ -508,18 +518,8 @@ class TestOtherServers:
         async def theirs(ctx: ServerRequestContext[Any, Any], params: Any) -> types.EmptyResult:
             return types.EmptyResult()
 
-        async def resources(ctx: Any, params: Any) -> types.ListResourcesResult:
-            return types.ListResourcesResult(resources=[])
-
         subscriptions = McpSubscriptions(MemoryBus(), capabilities=Capabilities(resources_subscribe=False))
-        server: LowLevelServer[Any] = LowLevelServer(
-            "board",
-            on_list_resources=resources,
-            on_subscribe_resource=theirs,
-            on_unsubscribe_resource=theirs,
-            lifespan=subscriptions.lifespan,
-        )
-        subscriptions.install(server, legacy_clients=True)
+        server = with_handlers(theirs, subscriptions)
         async with connected(server) as (client, _):
             assert client.server_capabilities.resources == types.ResourcesCapability(list_changed=True, subscribe=True)
             await client.subscribe_resource(TASK)
