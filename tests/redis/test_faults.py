@@ -119,7 +119,8 @@ async def test_a_connection_that_was_reset_leaves_asyncio_nothing_to_report(
             await eventually(lambda: all(protocol._closed.done() for protocol in protocols), "both are lost")
             assert all(protocol._closed._log_traceback for protocol in protocols)
             if when == "at a send":
-                with pytest.raises(RedisConnectionError):
+                # Writing to a closed transport is the latter in the first releases of Python 3.12.
+                with pytest.raises((RedisConnectionError, AttributeError)):
                     await connection.send([b"{}"])
             await connection.aclose()
         assert protocols
