@@ -400,6 +400,30 @@ class TestRefusals:
                 await update(client, TASK)
                 await inbox.until(TASK)
 
+    async def test_a_client_that_asks_while_it_is_being_taken_on_is_taken_on_once(self) -> None:
+        """Two streams for one client would tell it everything twice."""
+        asked, answer = 0, anyio.Event()
+
+        async def authorize(ctx: ServerRequestContext[Any, Any], requested: SubscriptionFilter) -> SubscriptionFilter:
+            nonlocal asked
+            if requested.tools_list_changed:
+                asked += 1
+                await answer.wait()
+            return requested
+
+        subscriptions = McpSubscriptions(MemoryBus(), authorize=authorize)
+        async with connected(served(subscriptions)) as (client, inbox), anyio.create_task_group() as tasks:
+            await eventually(lambda: asked == 1)
+            tasks.start_soon(client.subscribe_resource, TASK)
+            await client.send_ping()  # so that the request before it has been taken up
+            answer.set()
+            await eventually(lambda: subscriptions.is_subscribed(TASK))
+            await update(client, TASK)
+            await inbox.until(TASK)
+            streams = subscriptions.stats().streams
+            assert streams is not None
+            assert (asked, streams.opened) == (1, 1)
+
 
 class TestOutages:
     async def test_a_server_without_the_lifespan_refuses_and_says_why_in_the_log(
