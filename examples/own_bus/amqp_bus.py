@@ -10,7 +10,8 @@ import anyio
 from aio_pika.abc import AbstractConnection, AbstractExchange, AbstractIncomingMessage
 
 from notification_bus import BrokerBus, BrokerConnection, BusURLError
-from notification_bus.options import OptionValues, redact_url, split_url
+from notification_bus.options import OptionValues
+from notification_bus.url import redact_url, split_url
 
 
 class AmqpConnection(BrokerConnection):

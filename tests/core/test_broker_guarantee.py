@@ -26,7 +26,7 @@ from notification_bus import (
     NotPrimaryError,
     SendRefusedError,
 )
-from notification_bus.fanout import Subscription
+from notification_bus._fanout import Subscription
 
 INTERVAL = 2.0
 TIMEOUT = 1.0

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notification_bus import GAP, BusNotification
-from notification_bus.fanout import Buffer, Fanout, Subscription
+from notification_bus._fanout import Buffer, Fanout, Subscription
 
 LIMIT = 10.0
 """Seconds in which whatever must come has come."""

@@ -14,8 +14,8 @@ import pytest
 from anyio import wait_all_tasks_blocked
 
 from notification_bus import BusClosedError, BusNotification, MemoryBus, OpenableBus
-from notification_bus._backend import BackgroundTask, backend_name, current_loop, loop_is_over
-from notification_bus.lifecycle import CountedBus
+from notification_bus._lifecycle import ReferenceCounted
+from notification_bus._loops import BackgroundTask, backend_name, current_loop, loop_is_over
 
 LIMIT = 10.0
 """Seconds in which whatever must come has come."""
@@ -31,7 +31,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-class Counted(CountedBus):
+class Counted(ReferenceCounted):
     """Counts its starts and stops, and stops when it is let."""
 
     def __init__(self) -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from notification_bus import BusNotification, BusOptions, BusURLError, MemoryBus, NotificationBus, OpenableBus, open_bus
 from notification_bus import url as url_module
-from notification_bus.options import OPTION_NAMES, redact_url, refuse_unknown, split_url
+from notification_bus.options import OPTION_NAMES
+from notification_bus.url import redact_url, refuse_unknown, split_url
 
 SIZES = ["outbox", "buffer"]
 SECONDS = ["probe_interval", "probe_timeout", "ready_timeout", "close_timeout", "backoff_cap"]

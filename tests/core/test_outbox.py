@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from notification_bus._outbox import GapDebt, Outbox
+from notification_bus._broker.outbox import GapDebt, Outbox
 
 LIMIT = 10.0
 """Seconds in which whatever must come has come."""

@@ -22,7 +22,8 @@ from notification_bus import NotificationBusError, NotificationTooLargeError, er
 ROOT = Path(notification_bus.__file__).parent
 ADAPTERS = ("notification_bus_redis", "notification_bus_nats", "notification_bus_postgres")
 CORE_FOLDERS = {
-    "": set[str](),
+    "": {"_broker"},
+    "_broker": {""},
     "subscriptions": {""},
     "mcp": {"", "subscriptions"},
     "testing": {"", "subscriptions"},
@@ -47,7 +48,6 @@ MODULES = sorted(_modules())
 SURFACES = ["notification_bus", "notification_bus.subscriptions", "notification_bus.mcp"]
 SHARED_INSIDE = {
     "notification_bus.stats": {"Counters"},
-    "notification_bus.subscriptions.stats": {"Counters"},
     "notification_bus.subscriptions.stream": {"Admitted", "StreamHost"},
 }
 """Names without an underscore that modules of this package share, and that are no promise to users."""

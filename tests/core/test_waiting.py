@@ -10,8 +10,8 @@ from time import monotonic, sleep
 import anyio
 import pytest
 
-from notification_bus._waiting import wait_for
 from notification_bus.testing._tasks import LoopThread, start_loop
+from notification_bus.testing._waiting import wait_for
 
 LIMIT = 30.0
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notification_bus._warnings import FLOOD_INTERVAL, FloodLog
+from notification_bus._floodlog import FLOOD_INTERVAL, FloodLog
 
 
 class Told(logging.Handler):

@@ -29,9 +29,9 @@ from notification_bus import (
     SendRefusedError,
     open_bus,
 )
-from notification_bus.lifecycle import CountedBus
 from notification_bus.notification import decode_bodies, encode_frame
-from notification_bus.options import OptionValues, redact_url, refuse_unknown, split_url
+from notification_bus.options import OptionValues
+from notification_bus.url import redact_url, refuse_unknown, split_url
 
 
 def values() -> None:
@@ -109,8 +109,7 @@ async def open_and_close() -> None:
         assert_type(memory.options, BusOptions)
         protocol: NotificationBus = memory
         openable: OpenableBus = memory
-        counted: CountedBus = memory
-        del protocol, openable, counted
+        del protocol, openable
     MemoryBus("board", bufer=10)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     MemoryBus("board", outbox="10")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(MemoryBus.from_url("memory://"), MemoryBus)

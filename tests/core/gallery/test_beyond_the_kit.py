@@ -8,8 +8,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from notification_bus import GAP, BusNotification, BusNotReadyError
-from notification_bus.lifecycle import OpenableBus
+from notification_bus import GAP, BusNotification, BusNotReadyError, OpenableBus
 from notification_bus.testing import FaultProxy
 from notification_bus.testing.gallery import MUTANTS, ReferenceBus, find_bus, gallery_harness
 from notification_bus.testing.gallery import child as gallery_child

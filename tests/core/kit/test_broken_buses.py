@@ -18,8 +18,8 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from notification_bus import GAP, BusNotification, MemoryBus
-from notification_bus._backend import BackgroundTask
-from notification_bus.fanout import Buffer, Subscription
+from notification_bus._fanout import Buffer, Subscription
+from notification_bus._loops import BackgroundTask
 from notification_bus.testing import Harness, Link, MemoryHarness, Timing, run_check
 from notification_bus.testing.gallery import ReferenceBus, gallery_harness
 from notification_bus.testing.gallery.stream import Stream
@@ -198,8 +198,10 @@ class TurnsMarksIntoText(MemoryBus):
 
 
 class TakesText(MemoryBus):
-    def _encode(self, notification: BusNotification) -> bytes:
-        return notification.encode()
+    async def publish(self, notification: BusNotification) -> None:
+        self._check_open()
+        notification.encode()
+        self._deliver(notification)
 
 
 class RefusesTheLimitItself(MemoryBus):

@@ -15,7 +15,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from notification_bus import MemoryBus
-from notification_bus._backend import BackgroundTask
+from notification_bus._loops import BackgroundTask
 from notification_bus.testing import Context, Link, MemoryHarness, Result, Timing, run_check, run_stress, runner
 from notification_bus.testing import _watch as watch
 from notification_bus.testing.checks import FUNCTIONS

@@ -8,7 +8,7 @@ import anyio
 import pytest
 import trio
 
-from notification_bus._backend import current_loop
+from notification_bus._loops import current_loop
 from notification_bus.notification import BusNotification
 from notification_bus.subscriptions import SubscriptionMessage, SubscriptionRegistry, SubscriptionsClosedError
 from tests.core.subscriptions._support import (

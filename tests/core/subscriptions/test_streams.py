@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from notification_bus.errors import BusClosedError, NotificationTooLargeError
-from notification_bus.notification import GAP, BusNotification
+from notification_bus.notification import DEFAULT_MAX_BODY, GAP, BusNotification
 from notification_bus.subscriptions import (
     Capabilities,
     InvalidSubscriptionIdError,
@@ -246,7 +246,7 @@ class TestDelivery:
 
     async def test_what_the_caller_can_mend_is_raised_without_a_bus_too(self, registry: SubscriptionRegistry) -> None:
         with pytest.raises(NotificationTooLargeError):
-            await registry.publish(BusNotification(TOOLS, {"x": "x" * registry.max_body}))
+            await registry.publish(BusNotification(TOOLS, {"x": "x" * DEFAULT_MAX_BODY}))
         with pytest.raises(TypeError, match="takes a BusNotification, not dict"):
             await registry.publish({"method": TOOLS})  # type: ignore[arg-type]
 

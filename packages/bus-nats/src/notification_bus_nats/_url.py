@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from notification_bus import BusURLError
-from notification_bus.options import refuse_unknown, split_url
+from notification_bus.url import refuse_unknown, split_url
 from notification_bus_nats._credentials import tls_from_files
 
 __all__ = ["read_url"]

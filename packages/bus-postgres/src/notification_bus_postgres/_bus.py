@@ -8,7 +8,8 @@ from urllib.parse import urlencode
 import asyncpg
 
 from notification_bus import BrokerBus, BusNotification, BusURLError, EchoLostError, NotificationTooLargeError
-from notification_bus.options import OptionValues, split_url
+from notification_bus.options import OptionValues
+from notification_bus.url import split_url
 from notification_bus_postgres._connection import PostgresConnection
 from notification_bus_postgres._payload import MAX_PAYLOAD, SUFFIX_LIMIT, suffix
 from notification_bus_postgres._remedy import POOLED, POOLER, remedy
@@ -111,7 +112,7 @@ class PostgresBus(BrokerBus):
         self._check_open()
         _check_executes(connection)
         await connection.execute("SELECT pg_notify($1, $2)", *self.pg_notify_arguments(notification))
-        self._ledger.counters.published += 1
+        self._ledger.counters["published"] += 1
 
     def pg_notify_arguments(self, notification: BusNotification) -> tuple[str, str]:
         """The two arguments of `pg_notify` that publish a notification, for use with any client of PostgreSQL.

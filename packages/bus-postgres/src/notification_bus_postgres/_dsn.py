@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 import asyncpg
 
 from notification_bus import BusURLError
-from notification_bus.options import refuse_unknown, split_url
+from notification_bus.url import refuse_unknown, split_url
 
 __all__ = ["Dsn"]
 

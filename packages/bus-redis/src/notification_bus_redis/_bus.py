@@ -14,7 +14,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from notification_bus import BrokerBus, BusURLError
-from notification_bus.options import OptionValues, redact_url, refuse_unknown, split_url
+from notification_bus.options import OptionValues
+from notification_bus.url import redact_url, refuse_unknown, split_url
 from notification_bus_redis._connection import RedisConnection, grant
 
 __all__ = ["RedisBus"]

@@ -3,19 +3,21 @@
 from importlib import metadata
 
 from notification_bus.broker import BrokerBus
-from notification_bus.bus import NotificationBus
-from notification_bus.connection import BrokerConnection, EchoLostError, NotPrimaryError, SendRefusedError
+from notification_bus.bus import NotificationBus, OpenableBus
+from notification_bus.connection import BrokerConnection
 from notification_bus.errors import (
     BusBackendError,
     BusClosedError,
     BusNotReadyError,
     BusURLError,
+    EchoLostError,
     InvalidNotificationError,
     MalformedBodyError,
     NotificationBusError,
     NotificationTooLargeError,
+    NotPrimaryError,
+    SendRefusedError,
 )
-from notification_bus.lifecycle import OpenableBus
 from notification_bus.memory import MemoryBus
 from notification_bus.notification import GAP, BusNotification, JsonObject, JsonValue
 from notification_bus.options import BusOptions

@@ -3,27 +3,30 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Unpack
+from typing import ClassVar, Self, Unpack, cast
+from urllib.parse import urlencode
 
 import anyio
 from anyio.lowlevel import checkpoint
 
-from notification_bus._backend import backend_name, current_loop
-from notification_bus._ledger import Ledger
-from notification_bus._outbox import BURST
-from notification_bus._supervisor import Supervisor
+from notification_bus._broker.ledger import Ledger
+from notification_bus._broker.outbox import BURST
+from notification_bus._broker.remedy import remedy
+from notification_bus._broker.supervisor import Supervisor
+from notification_bus._fanout import Buffer, Subscription
+from notification_bus._lifecycle import ReferenceCounted
+from notification_bus._loops import backend_name, current_loop
 from notification_bus.connection import BrokerConnection
 from notification_bus.errors import BusBackendError, BusClosedError, BusNotReadyError
-from notification_bus.fanout import Buffer, Subscription
-from notification_bus.lifecycle import CountedBus
-from notification_bus.notification import BusNotification
+from notification_bus.notification import DEFAULT_MAX_BODY, BusNotification, encode_body
 from notification_bus.options import BusOptions, OptionValues
 from notification_bus.stats import BusStats
+from notification_bus.url import redact, split_url
 
 __all__ = ["BrokerBus"]
 
 
-class BrokerBus(CountedBus, ABC):
+class BrokerBus(ReferenceCounted, ABC):
     """A `NotificationBus` over a broker. Keeps the whole contract; an adapter implements `connect`.
 
     It owns the outbox and its writer, the reader, reconnecting, liveness, gaps, the local subscriptions, size checks,
@@ -32,7 +35,7 @@ class BrokerBus(CountedBus, ABC):
     Args:
         address: The broker as logs and errors may show it, without credentials.
         channel: The broker-side name. One name is one logical bus.
-        secrets: What must never be shown, such as the password: blotted out of whatever the client's errors say.
+        secrets: What must never be shown, such as the password: redacted from what the client's errors say.
         options: See `BusOptions`.
 
     Raises:
@@ -45,6 +48,9 @@ class BrokerBus(CountedBus, ABC):
     backends: ClassVar[Sequence[str]] = ("asyncio", "trio")
     """The async libraries that the adapter's client runs on."""
 
+    max_body: int = DEFAULT_MAX_BODY
+    """Bytes of the largest body that this bus carries."""
+
     def __init__(
         self, address: str, *, channel: str, secrets: Sequence[str] = (), **options: Unpack[OptionValues]
     ) -> None:
@@ -53,8 +59,23 @@ class BrokerBus(CountedBus, ABC):
         self.options: BusOptions = BusOptions(channel=channel, **options)
         self._logger = logging.getLogger(f"notification_bus.{self.broker}")
         self._ledger = Ledger(repr(self), self._logger, self.options)
-        self._secrets = sorted((secret for secret in secrets if secret), key=len, reverse=True)
+        self._secrets = tuple(secrets)
         self._supervisor: Supervisor | None = None
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """Build from a URL with this library's options in its query, `channel` at least.
+
+        The rest of the URL goes to the class as its first argument, the client's own options included.
+
+        Raises:
+            BusURLError: The URL cannot be read, or an option is unknown or out of range.
+        """
+        server, ours, theirs = split_url(url)
+        channel = str(ours.pop("channel", ""))
+        if theirs:
+            server = f"{server}?{urlencode(theirs)}"
+        return cls(server, channel=channel, **cast("OptionValues", ours))
 
     @abstractmethod
     async def connect(self) -> BrokerConnection:
@@ -64,8 +85,11 @@ class BrokerBus(CountedBus, ABC):
         """
 
     def remedy(self, exc: BaseException) -> str | None:
-        """What a user can do about this error of the client's, in half a sentence; `None` where nothing is known."""
-        return None
+        """Return what a user can do about this error, in half a sentence; `None` if nothing is known.
+
+        Knows the operating system's errors. An adapter adds those of its client, and returns this for the rest.
+        """
+        return remedy(exc)
 
     @property
     def channel(self) -> str:
@@ -84,8 +108,9 @@ class BrokerBus(CountedBus, ABC):
             NotificationTooLargeError: The body has more than `max_body` bytes.
             BusClosedError: The bus is not open.
         """
-        body = self._encode(notification)
-        self._ledger.counters.published += 1
+        self._check_open()
+        body = encode_body(notification, self.max_body)
+        self._ledger.counters["published"] += 1
         outbox = self._ledger.outbox
         outbox.put(body)
         waiting = len(outbox)
@@ -145,9 +170,7 @@ class BrokerBus(CountedBus, ABC):
         text = " ".join(f"{type(exc).__name__}: {exc}".split()) if str(exc) else type(exc).__name__
         remedy = self.remedy(exc)
         text = f"{text} ({remedy})" if remedy else text
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+        return redact(text, self._secrets)
 
     def _start(self) -> None:
         backend = backend_name(current_loop())
@@ -162,7 +185,7 @@ class BrokerBus(CountedBus, ABC):
 
     async def _connect(self) -> BrokerConnection:
         connection = await self.connect()
-        self.max_body: int = connection.max_body
+        self.max_body = connection.max_body
         return connection
 
     async def _stop(self) -> None:

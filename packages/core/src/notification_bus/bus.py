@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, runtime_checkable
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
 
 from notification_bus.notification import BusNotification
+from notification_bus.stats import BusStats
 
-__all__ = ["NotificationBus"]
+__all__ = ["NotificationBus", "OpenableBus"]
 
 
 @runtime_checkable
@@ -72,4 +74,38 @@ class NotificationBus(Protocol):
             BusNotReadyError: On entering, where the broker has not confirmed in time.
             BusClosedError: On entering, where the bus is not open.
         """
+        ...
+
+
+@runtime_checkable
+class OpenableBus(NotificationBus, Protocol):
+    """A `NotificationBus` that is entered before use. Every bus of this project is one.
+
+    Entering is counted: the last exit stops the bus. A stopped bus can be entered again, also on another event loop.
+    """
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None, /
+    ) -> bool | None: ...
+
+    async def aclose(self) -> None:
+        """Stop the bus whatever the count of its entering; a bus that is not open is left alone."""
+        ...
+
+    async def wait_ready(self, timeout: float | None = None) -> None:
+        """Wait for the broker's confirmation, for those who want to fail fast.
+
+        Args:
+            timeout: Seconds; `None` takes the bus's own `ready_timeout`.
+
+        Raises:
+            BusNotReadyError: There was none in time. Names the cause.
+            BusClosedError: The bus is not open.
+        """
+        ...
+
+    def stats(self) -> BusStats:
+        """What the bus has counted up to now."""
         ...

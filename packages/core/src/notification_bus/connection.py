@@ -3,33 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 
-from notification_bus.errors import NotificationBusError
-from notification_bus.lifecycle import DEFAULT_MAX_BODY
+from notification_bus.notification import DEFAULT_MAX_BODY
 
-__all__ = ["BrokerConnection", "EchoLostError", "NotPrimaryError", "SendRefusedError"]
-
-
-class SendRefusedError(NotificationBusError):
-    """The broker said no to a batch, and the connection is as good as before: no permission, say.
-
-    Raised by `BrokerConnection.send`; the refused bodies are dropped, counted and followed by a gap.
-
-    Args:
-        reason: What the broker said, and what to do about it.
-        count: How many of the bodies were refused; `None` for all of them.
-    """
-
-    def __init__(self, reason: str, count: int | None = None) -> None:
-        super().__init__(reason)
-        self.count = count
-
-
-class NotPrimaryError(NotificationBusError, ConnectionError):
-    """This node is not the primary: what is published on it reaches nobody else. Raised by an adapter, and retried."""
-
-
-class EchoLostError(NotificationBusError, ConnectionError):
-    """What this instance published did not come back to it. Raised by `BrokerBus`; an adapter may know a `remedy`."""
+__all__ = ["BrokerConnection"]
 
 
 class BrokerConnection(ABC):

@@ -6,13 +6,14 @@ from weakref import WeakValueDictionary
 
 from anyio.lowlevel import RunVar, checkpoint
 
-from notification_bus._warnings import FloodLog
+from notification_bus._fanout import Buffer, Fanout, Subscription
+from notification_bus._floodlog import FloodLog
+from notification_bus._lifecycle import ReferenceCounted
 from notification_bus.errors import BusURLError
-from notification_bus.fanout import Buffer, Fanout, Subscription
-from notification_bus.lifecycle import DEFAULT_MAX_BODY, CountedBus
-from notification_bus.notification import BusNotification
-from notification_bus.options import BusOptions, OptionValues, refuse_unknown, split_url
+from notification_bus.notification import DEFAULT_MAX_BODY, BusNotification, encode_body
+from notification_bus.options import BusOptions, OptionValues
 from notification_bus.stats import BusStats, Counters
+from notification_bus.url import refuse_unknown, split_url
 
 __all__ = ["MemoryBus"]
 
@@ -29,7 +30,7 @@ class _Channel:
 _channels: RunVar[WeakValueDictionary[str, _Channel]] = RunVar("notification_bus_memory_channels")
 
 
-class MemoryBus(CountedBus):
+class MemoryBus(ReferenceCounted):
     """A bus without a broker: it reaches the buses of the same channel name in this process and event loop.
 
     It keeps the contract of `NotificationBus` as far as there is no connection to lose. It is entered before use like
@@ -74,15 +75,16 @@ class MemoryBus(CountedBus):
             NotificationTooLargeError: The body has more than `max_body` bytes.
             BusClosedError: The bus is not open.
         """
-        self._encode(notification)
-        self._counters.published += 1
+        self._check_open()
+        encode_body(notification, self.max_body)
+        self._counters["published"] += 1
         assert self._shared is not None  # noqa: S101  # an open bus has one
         for bus in self._shared.members:
             bus._deliver(notification)  # noqa: SLF001  # one of the same class
         await checkpoint()
 
     def _deliver(self, notification: BusNotification) -> None:
-        self._counters.delivered += self._fanout.deliver(notification)
+        self._counters["delivered"] += self._fanout.deliver(notification)
 
     def subscribe(self) -> Subscription:
         """A subscription: ready at once, since there is no broker to wait for."""
@@ -104,7 +106,7 @@ class MemoryBus(CountedBus):
         self._fanout.remove(buffer)
 
     def _on_drop(self, count: int) -> None:
-        self._counters.drop("buffer", count)
+        self._counters.dropped["buffer"] += count
         self._floods.add("dropped:buffer", f"a subscription of {self!r} reads too slowly: dropped its oldest", count)
 
     def _start(self) -> None:

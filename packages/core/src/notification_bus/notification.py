@@ -12,9 +12,19 @@ from typing import Any, Final, NoReturn, TypeAlias, cast, final
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from notification_bus.errors import InvalidNotificationError, MalformedBodyError
+from notification_bus.errors import InvalidNotificationError, MalformedBodyError, NotificationTooLargeError
 
-__all__ = ["GAP", "MAX_DEPTH", "BusNotification", "JsonObject", "JsonValue", "decode_bodies", "encode_frame"]
+__all__ = [
+    "DEFAULT_MAX_BODY",
+    "GAP",
+    "MAX_DEPTH",
+    "BusNotification",
+    "JsonObject",
+    "JsonValue",
+    "decode_bodies",
+    "encode_body",
+    "encode_frame",
+]
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 """What JSON can say. Of the sequences, lists and tuples are arrays; others are refused."""
@@ -24,6 +34,9 @@ JsonObject: TypeAlias = Mapping[str, JsonValue]
 
 MAX_DEPTH: Final = 127
 """Levels of objects and arrays in one body, its own object included: serde_json reads no deeper."""
+
+DEFAULT_MAX_BODY: Final = 1_048_576
+"""Bytes of the largest body if the broker sets no smaller limit: a notification says that something changed."""
 
 # Outside this range serde_json reads an integer as a float, and the value is no longer the one that was published.
 _MIN_INT: Final = -(2**63)
@@ -178,6 +191,21 @@ class BusNotification(_Fields):
 
 GAP: Final = BusNotification("notifications/bus/gap")
 """Something may have been lost before this point: look again at everything you care about."""
+
+
+def encode_body(notification: BusNotification, limit: int) -> bytes:
+    """Return the body of what a caller publishes on a bus that carries `limit` bytes.
+
+    Raises:
+        TypeError: It is not a `BusNotification`.
+        NotificationTooLargeError: The body is larger.
+    """
+    if not isinstance(notification, BusNotification):
+        raise TypeError(f"publish takes a BusNotification, not {type(notification).__name__}")
+    body = notification.encode()
+    if len(body) > limit:
+        raise NotificationTooLargeError(len(body), limit)
+    return body
 
 
 def encode_frame(bodies: Sequence[bytes]) -> bytes:

@@ -1,15 +1,12 @@
 """The options that are the same words for every bus, as keywords and as a URL's query."""
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from sys import float_info
 from typing import Final, TypedDict
-from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from notification_bus.errors import BusURLError
 
-__all__ = ["OPTION_NAMES", "BusOptions", "OptionValues", "redact_url", "refuse_unknown", "split_url"]
+__all__ = ["OPTION_NAMES", "BusOptions", "OptionValues", "read_option"]
 
 
 class OptionValues(TypedDict, total=False):
@@ -87,10 +84,13 @@ _SECONDS: Final = ("probe_interval", "probe_timeout", "ready_timeout", "close_ti
 OPTION_NAMES: Final = tuple(field.name for field in fields(BusOptions))
 """The options of every bus, as they are called in a URL."""
 
-_HOST: Final = re.compile(r"(\[[^]]*\]|[^:\[\]]*)(:[0-9]{0,5})?")
 
+def read_option(name: str, text: str) -> str | int | float | bool:
+    """Read the text of an option, as it stands in a URL; the range is checked by `BusOptions`.
 
-def _read_option(name: str, text: str) -> str | int | float | bool:
+    Raises:
+        BusURLError: The text cannot be read.
+    """
     if name == "channel":
         return text
     if name == "frames":
@@ -102,83 +102,3 @@ def _read_option(name: str, text: str) -> str | int | float | bool:
         return float(text) if name in _SECONDS else int(text)
     except ValueError:
         raise BusURLError(f"the option {name}={text!r} is not a number") from None
-
-
-def _split(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        parts = None
-    # A password with a slash, a question mark or a number sign cuts the URL there: what is left looks like a port,
-    # or the path has the @ in it. And a channel with a number sign would lose its end without a word, and meet others.
-    if (
-        parts is None
-        or "#" in url
-        or not all(map(_HOST.fullmatch, parts.netloc.rpartition("@")[2].split(",")))
-        or (parts.netloc and "@" in parts.path)
-    ):
-        # The standard library's error is not chained: it quotes the part in which the password is.
-        raise BusURLError(
-            "the URL cannot be read: percent-encode the special characters of the user, the password and the options, "
-            "as %40 for @, %2F for / and %23 for #; and a port is a number"
-        ) from None
-    return parts
-
-
-def split_url(url: str) -> tuple[str, dict[str, str | int | float | bool], list[tuple[str, str]]]:
-    """Take a bus URL apart.
-
-    Returns:
-        The URL without its query, this library's options in it, and the rest of the query, which is the broker
-        client's.
-
-    Raises:
-        BusURLError: It cannot be read, or an option stands twice or cannot be read.
-    """
-    parts = _split(url)
-    try:
-        query = parse_qsl(parts.query, keep_blank_values=True, errors="strict")
-    except UnicodeDecodeError:
-        raise BusURLError("an option in the URL is not UTF-8 once its percent-encoding is undone") from None
-    ours: dict[str, str | int | float | bool] = {}
-    theirs: list[tuple[str, str]] = []
-    for name, text in query:
-        if name not in OPTION_NAMES:
-            theirs.append((name, text))
-        elif name in ours:
-            raise BusURLError(f"the option {name} stands twice in the URL: keep one")
-        else:
-            ours[name] = _read_option(name, text)
-    # Not `urlunsplit`, which takes the two slashes from a URL without a host, such as a Unix socket's.
-    return f"{parts.scheme}://{parts.netloc}{parts.path}", ours, theirs
-
-
-def refuse_unknown(names: Mapping[str, str] | list[tuple[str, str]], known: str = "") -> None:
-    """Refuse the query options that neither this library nor the broker's client knows.
-
-    Args:
-        names: What is left of the query.
-        known: What the client would know, for the message.
-
-    Raises:
-        BusURLError: There are such options.
-    """
-    unknown = [name for name, _ in (names.items() if isinstance(names, Mapping) else names)]
-    if unknown:
-        # What is no name may be the end of a password with a question mark in it.
-        shown = [
-            repr(n) if re.fullmatch(r"[\w.-]+", n) else "(one that is no name: is a password encoded?)" for n in unknown
-        ]
-        raise BusURLError(
-            f"unknown option {', '.join(shown)} in the URL; "
-            f"the options of a bus are {', '.join(OPTION_NAMES)}" + (f", and {known}" if known else "")
-        )
-
-
-def redact_url(url: str) -> str:
-    """The URL as it may be shown: without user, password and query, any of which can hold a secret."""
-    parts = _split(url)
-    if parts.netloc and "@" in parts.query:
-        # A question mark in the password may have cut it there: what stands for the host is a part of it.
-        return f"{parts.scheme}://***"
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -1,5 +1,6 @@
 """What a bus has counted: for a health page, a metric, or a question about silence."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import time
@@ -20,37 +21,37 @@ less than it was told to. `closed`: still unsent when the bus was closed. `buffe
 class BusStats:
     """A snapshot. Counts run from the building of the bus, over restarts of it."""
 
-    connected: bool
+    connected: bool = False
     """Whether the broker has confirmed the present connection."""
 
-    since: float | None
+    since: float | None = None
     """When `connected` became what it is, in seconds since the epoch; `None` for a bus that is not open."""
 
-    subscriptions: int
+    subscriptions: int = 0
     """Subscriptions open now."""
 
-    published: int
+    published: int = 0
     """Notifications that `publish` accepted."""
 
-    delivered: int
+    delivered: int = 0
     """Notifications handed to the buffers of subscriptions, counted for each subscription."""
 
-    dropped: Mapping[DropReason, int]
+    dropped: Mapping[DropReason, int] = field(default_factory=dict[DropReason, int])
     """Notifications given up, by reason. Each is followed by a gap where it was missed."""
 
-    in_doubt: int
+    in_doubt: int = 0
     """Notifications handed to a connection that broke before it was confirmed. They may have arrived; a gap follows."""
 
-    malformed: int
+    malformed: int = 0
     """Things on the channel that were no notification, skipped. Without subscriptions they are not looked at."""
 
-    gaps: int
+    gaps: int = 0
     """Times that a gap was announced: to this instance's subscriptions, or by it on the wire."""
 
-    reconnects: int
+    reconnects: int = 0
     """Connections made after the first."""
 
-    last_error: str | None
+    last_error: str | None = None
     """The last trouble with the broker, as it was logged; never with a password."""
 
     @property
@@ -63,23 +64,15 @@ class BusStats:
         return sum(count for reason, count in self.dropped.items() if reason != "buffer") + self.in_doubt
 
 
-@dataclass(slots=True)
-class Counters:
-    """The running counts behind `BusStats`."""
+class Counters(Counter[str]):
+    """The running counts behind `BusStats`, by the names of its fields, and what else it says."""
 
-    connected: bool = False
-    since: float | None = None
-    published: int = 0
-    delivered: int = 0
-    dropped: dict[DropReason, int] = field(default_factory=dict[DropReason, int])
-    in_doubt: int = 0
-    malformed: int = 0
-    gaps: int = 0
-    reconnects: int = 0
-    last_error: str | None = None
-
-    def drop(self, reason: DropReason, count: int = 1) -> None:
-        self.dropped[reason] = self.dropped.get(reason, 0) + count
+    def __init__(self) -> None:
+        super().__init__()
+        self.connected = False
+        self.since: float | None = None
+        self.dropped: Counter[DropReason] = Counter()
+        self.last_error: str | None = None
 
     def mark(self, *, connected: bool) -> None:
         if self.since is None or connected is not self.connected:
@@ -94,12 +87,7 @@ class Counters:
             connected=self.connected,
             since=self.since,
             subscriptions=subscriptions,
-            published=self.published,
-            delivered=self.delivered,
             dropped=dict(self.dropped),
-            in_doubt=self.in_doubt,
-            malformed=self.malformed,
-            gaps=self.gaps,
-            reconnects=self.reconnects,
             last_error=self.last_error,
+            **self,
         )

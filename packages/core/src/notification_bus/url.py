@@ -1,13 +1,25 @@
-"""`open_bus`: from a URL to a bus, found by the URL's scheme among the installed distributions."""
+"""Bus URLs: `open_bus`, which finds the bus for a scheme, and what an adapter needs to read and to show a URL."""
 
 import re
+from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 from typing import Final, Protocol
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
+from notification_bus.bus import OpenableBus
 from notification_bus.errors import BusURLError
-from notification_bus.lifecycle import OpenableBus
+from notification_bus.options import OPTION_NAMES, read_option
 
-__all__ = ["GROUP", "open_bus"]
+__all__ = [
+    "GROUP",
+    "open_bus",
+    "redact",
+    "redact_url",
+    "refuse_unknown",
+    "split_url",
+    "url_secrets",
+    "with_options",
+]
 
 GROUP: Final = "notification_bus.buses"
 """The entry point group. A name in it is a URL scheme, its object has a `from_url(url)` that returns a bus."""
@@ -63,3 +75,107 @@ def open_bus(url: str) -> OpenableBus:
             f"it lacks {', '.join(name for name in _MEMBERS if not hasattr(bus, name))}"
         )
     return bus
+
+
+_HOST: Final = re.compile(r"(\[[^]]*\]|[^:\[\]]*)(:[0-9]{0,5})?")
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = None
+    # A password with a slash, a question mark or a number sign cuts the URL there: what is left looks like a port,
+    # or the path has the @ in it. And a channel with a number sign would lose its end without a word, and meet others.
+    if (
+        parts is None
+        or "#" in url
+        or not all(map(_HOST.fullmatch, parts.netloc.rpartition("@")[2].split(",")))
+        or (parts.netloc and "@" in parts.path)
+    ):
+        # The standard library's error is not chained: it quotes the part in which the password is.
+        raise BusURLError(
+            "the URL cannot be read: percent-encode the special characters of the user, the password and the options, "
+            "as %40 for @, %2F for / and %23 for #; and a port is a number"
+        ) from None
+    return parts
+
+
+def split_url(url: str) -> tuple[str, dict[str, str | int | float | bool], list[tuple[str, str]]]:
+    """Take a bus URL apart.
+
+    Returns:
+        The URL without its query, this library's options in it, and the rest of the query, which is the broker
+        client's.
+
+    Raises:
+        BusURLError: It cannot be read, or an option stands twice or cannot be read.
+    """
+    parts = _split(url)
+    try:
+        query = parse_qsl(parts.query, keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:
+        raise BusURLError("an option in the URL is not UTF-8 once its percent-encoding is undone") from None
+    ours: dict[str, str | int | float | bool] = {}
+    theirs: list[tuple[str, str]] = []
+    for name, text in query:
+        if name not in OPTION_NAMES:
+            theirs.append((name, text))
+        elif name in ours:
+            raise BusURLError(f"the option {name} stands twice in the URL: keep one")
+        else:
+            ours[name] = read_option(name, text)
+    # Not `urlunsplit`, which takes the two slashes from a URL without a host, such as a Unix socket's.
+    return f"{parts.scheme}://{parts.netloc}{parts.path}", ours, theirs
+
+
+def refuse_unknown(names: Mapping[str, str] | list[tuple[str, str]], known: str = "") -> None:
+    """Refuse the query options that neither this library nor the broker's client knows.
+
+    Args:
+        names: What is left of the query.
+        known: What the client would know, for the message.
+
+    Raises:
+        BusURLError: There are such options.
+    """
+    unknown = [name for name, _ in (names.items() if isinstance(names, Mapping) else names)]
+    if unknown:
+        # What is no name may be the end of a password with a question mark in it.
+        shown = [
+            repr(n) if re.fullmatch(r"[\w.-]+", n) else "(one that is no name: is a password encoded?)" for n in unknown
+        ]
+        raise BusURLError(
+            f"unknown option {', '.join(shown)} in the URL; "
+            f"the options of a bus are {', '.join(OPTION_NAMES)}" + (f", and {known}" if known else "")
+        )
+
+
+def redact_url(url: str) -> str:
+    """The URL as it may be shown: without user, password and query, any of which can hold a secret."""
+    parts = _split(url)
+    if parts.netloc and "@" in parts.query:
+        # A question mark in the password may have cut it there: what stands for the host is a part of it.
+        return f"{parts.scheme}://***"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def with_options(url: str, **options: str | float) -> str:
+    """Return the URL with options added to its query, such as `channel="board"`."""
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(options)}"
+
+
+def url_secrets(url: str) -> list[str]:
+    """Return what must never be shown of a URL: its passwords and secret options, as written and decoded."""
+    raw = [userinfo.partition(":")[2] or userinfo for userinfo in re.findall(r"(?://|,)([^/?#,@]*)@", url)]
+    raw += re.findall(r"[?&][^=&]*(?:pass|secret|token|key|seed)[^=&]*=([^&]*)", url, re.IGNORECASE)
+    return [
+        form for text in raw if text for form in dict.fromkeys((text, unquote(text), quote(unquote(text), safe="")))
+    ]
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """Return the text with each of the secrets replaced by `***`, the longest first."""
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text

@@ -7,7 +7,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 from mcp.server.subscriptions import ResourceUpdated, ServerEvent
 
-from notification_bus._warnings import FloodLog
+from notification_bus._floodlog import FloodLog
 from notification_bus.mcp._events import LIST_EVENTS
 from notification_bus.mcp._listeners import Listeners
 

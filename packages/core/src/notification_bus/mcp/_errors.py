@@ -7,7 +7,7 @@ from typing import Final
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from notification_bus._warnings import FloodLog
+from notification_bus._floodlog import FloodLog
 from notification_bus.errors import NotificationBusError
 from notification_bus.subscriptions import InvalidFilterError, SubscriptionLimitError, SubscriptionsClosedError
 

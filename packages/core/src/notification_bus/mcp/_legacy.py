@@ -14,9 +14,9 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types.version import LATEST_MODERN_VERSION
 
-from notification_bus._backend import BackgroundTask
 from notification_bus._backoff import Backoff
-from notification_bus._warnings import FloodLog
+from notification_bus._floodlog import FloodLog
+from notification_bus._loops import BackgroundTask
 from notification_bus.errors import BusClosedError, BusNotReadyError, NotificationBusError
 from notification_bus.mcp._authorize import Authorizer
 from notification_bus.mcp._errors import as_protocol_errors

@@ -13,8 +13,8 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from notification_bus._backend import BackgroundTask
-from notification_bus._warnings import FloodLog
+from notification_bus._floodlog import FloodLog
+from notification_bus._loops import BackgroundTask
 from notification_bus.mcp._authorize import Authorizer
 from notification_bus.mcp._errors import as_protocol_errors
 from notification_bus.mcp._messages import to_sdk

@@ -6,12 +6,12 @@ from typing import Any, Final, cast
 
 import anyio
 
-from notification_bus._backend import BackgroundTask
 from notification_bus._backoff import Backoff
-from notification_bus._warnings import FloodLog
+from notification_bus._floodlog import FloodLog
+from notification_bus._lifecycle import ReferenceCounted
+from notification_bus._loops import BackgroundTask
 from notification_bus.bus import NotificationBus
 from notification_bus.errors import BusClosedError
-from notification_bus.lifecycle import CountedBus
 from notification_bus.mcp._delivery import Delivery
 from notification_bus.mcp._events import is_listenable, to_event
 from notification_bus.notification import GAP, BusNotification
@@ -22,7 +22,7 @@ _BACKOFF_CAP: Final = 2.0
 """Seconds between two tries to subscribe. A bus of this project waits by itself; others may refuse at once."""
 
 
-class Pump(CountedBus):
+class Pump(ReferenceCounted):
     """Opens the bus, subscribes, and hands what arrives to the delivery, until the last lifespan is left.
 
     The task belongs to no connection: the one whose lifespan started it may end long before the others.

@@ -18,9 +18,8 @@ from mcp.server.subscriptions import (
 )
 from mcp_types import SubscriptionsListenRequestParams
 
-from notification_bus._backend import current_loop, loop_is_over
-from notification_bus._soon import run_soon
-from notification_bus._warnings import FloodLog
+from notification_bus._floodlog import FloodLog
+from notification_bus._loops import current_loop, loop_is_over, run_soon
 from notification_bus.bus import NotificationBus
 from notification_bus.errors import BusClosedError
 from notification_bus.mcp._authorize import Authorize, Authorizer

@@ -7,12 +7,11 @@ from typing import Any, Final, cast
 
 import anyio
 
-from notification_bus._backend import BackgroundTask
 from notification_bus._backoff import Backoff
+from notification_bus._loops import BackgroundTask, turn
 from notification_bus.bus import NotificationBus
 from notification_bus.errors import BusNotReadyError
 from notification_bus.notification import BusNotification
-from notification_bus.subscriptions._turn import turn
 
 __all__ = ["Pump"]
 

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Any, Final
 
-from notification_bus._backend import current_loop
-from notification_bus._soon import call_soon, run_soon
+from notification_bus._loops import call_soon, current_loop, run_soon
 
 __all__ = ["SignalChain"]
 

@@ -1,6 +1,6 @@
 """The streams of one node: who is open, who is arriving, and whose final result is awaited."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
@@ -9,7 +9,6 @@ import anyio
 from notification_bus.subscriptions._mailbox import Mailbox
 from notification_bus.subscriptions._router import Router
 from notification_bus.subscriptions.errors import SubscriptionLimitError, SubscriptionsClosedError
-from notification_bus.subscriptions.stats import Counters
 
 __all__ = ["StreamTable"]
 
@@ -20,7 +19,7 @@ class StreamTable:
     Everything but the waiting is synchronous, and belongs to one event loop.
     """
 
-    def __init__(self, router: Router, max_streams: int, counts: Counters) -> None:
+    def __init__(self, router: Router, max_streams: int, counts: Counter[str]) -> None:
         self._router = router
         self._max_streams = max_streams
         self._counts = counts
@@ -48,7 +47,7 @@ class StreamTable:
 
     @property
     def coalesced(self) -> int:
-        return self._counts.coalesced + sum(mailbox.coalesced for mailbox in self._open)
+        return self._counts["coalesced"] + sum(mailbox.coalesced for mailbox in self._open)
 
     def __iter__(self) -> Iterator[Mailbox]:
         return iter(self._open)
@@ -84,14 +83,14 @@ class StreamTable:
     def add(self, mailbox: Mailbox) -> None:
         self._open[mailbox] = None
         self._router.add(mailbox)
-        self._counts.opened += 1
+        self._counts["opened"] += 1
 
     def remove(self, mailbox: Mailbox) -> None:
         """The stream has been left."""
         mailbox.discard()
         if mailbox in self._open:
             del self._open[mailbox]
-            self._counts.coalesced += mailbox.coalesced
+            self._counts["coalesced"] += mailbox.coalesced
             self._router.remove(mailbox)
             self._check_idle()
 

@@ -2,6 +2,7 @@
 
 import logging
 import random
+from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
@@ -10,12 +11,12 @@ from typing import Final, Self, Unpack
 
 import anyio
 
-from notification_bus._backend import BackgroundTask
-from notification_bus._warnings import FloodLog
+from notification_bus._floodlog import FloodLog
+from notification_bus._lifecycle import ReferenceCounted
+from notification_bus._loops import BackgroundTask, turn
 from notification_bus.bus import NotificationBus
 from notification_bus.errors import NotificationBusError
-from notification_bus.lifecycle import CountedBus
-from notification_bus.notification import GAP, BusNotification
+from notification_bus.notification import DEFAULT_MAX_BODY, GAP, BusNotification, encode_body
 from notification_bus.subscriptions._gaps import GapSchedule
 from notification_bus.subscriptions._mailbox import Mailbox
 from notification_bus.subscriptions._methods import UPDATED, uri_of
@@ -23,11 +24,10 @@ from notification_bus.subscriptions._pump import Pump
 from notification_bus.subscriptions._router import Router
 from notification_bus.subscriptions._signals import SignalChain
 from notification_bus.subscriptions._table import StreamTable
-from notification_bus.subscriptions._turn import turn
 from notification_bus.subscriptions.errors import InvalidSubscriptionIdError, SubscriptionLimitError
 from notification_bus.subscriptions.filter import Capabilities, SubscriptionFilter
 from notification_bus.subscriptions.options import RegistryOptions, RegistryOptionValues
-from notification_bus.subscriptions.stats import Counters, SubscriptionStats
+from notification_bus.subscriptions.stats import SubscriptionStats
 from notification_bus.subscriptions.stream import Admitted, SubscriptionId, SubscriptionStream
 
 __all__ = ["SubscriptionRegistry"]
@@ -41,7 +41,7 @@ _STEP: Final = 0.01
 """Seconds between two looks at who is to be told of a gap: nobody sees less, and ten thousand timers cost more."""
 
 
-class SubscriptionRegistry(CountedBus):
+class SubscriptionRegistry(ReferenceCounted):
     """The live streams of one node, fed by a bus.
 
     It is entered before use, as often as one likes, and stopped by the last exit; it may be entered again, also on
@@ -80,7 +80,7 @@ class SubscriptionRegistry(CountedBus):
         self.capabilities: Capabilities = Capabilities() if capabilities is None else capabilities
         self.options: RegistryOptions = RegistryOptions(**options)
         self._floods = FloodLog(_logger)
-        self._counts = Counters()
+        self._counts = Counter[str]()
         self._reset()
 
     def _reset(self) -> None:
@@ -108,14 +108,15 @@ class SubscriptionRegistry(CountedBus):
         published.
 
         Raises:
-            NotificationTooLargeError: The body has more bytes than the bus carries; without a bus, than `max_body`.
+            NotificationTooLargeError: The body has more bytes than the bus carries (without a bus: 1 MiB).
             BusClosedError: The registry, or its bus, is not open.
         """
         if self._bus is not None:
             self._check_open()
             await self._bus.publish(notification)
             return
-        self._encode(notification)
+        self._check_open()
+        encode_body(notification, DEFAULT_MAX_BODY)
         self._route(notification)
         self._streak += 1
         if self._streak >= _TURN:
@@ -250,22 +251,14 @@ class SubscriptionRegistry(CountedBus):
 
     def stats(self) -> SubscriptionStats:
         """What the registry has counted up to now."""
-        counts, table, pump = self._counts, self._table, self._pump
+        table, pump = self._table, self._pump
         return SubscriptionStats(
             streams=table.streams,
             arriving=table.arriving,
             uris=self._router.uris,
             ready=self._home is not None and (pump is None or pump.ready),
             draining=table.draining,
-            opened=counts.opened,
-            refused=counts.refused,
-            received=counts.received,
-            delivered=counts.delivered,
-            coalesced=table.coalesced,
-            ignored=counts.ignored,
-            malformed=counts.malformed,
-            gaps=counts.gaps,
-            told=counts.told,
+            **self._counts | {"coalesced": table.coalesced},
         )
 
     async def __aenter__(self) -> Self:
@@ -300,7 +293,7 @@ class SubscriptionRegistry(CountedBus):
         try:
             return await self._open(subscription_id, requested)
         except NotificationBusError:
-            self._counts.refused += 1
+            self._counts["refused"] += 1
             raise
 
     async def _open(self, subscription_id: object, requested: SubscriptionFilter) -> Admitted:
@@ -337,27 +330,27 @@ class SubscriptionRegistry(CountedBus):
 
     def _route(self, notification: BusNotification) -> None:
         counts = self._counts
-        counts.received += 1
+        counts["received"] += 1
         method = notification.method
         if method == UPDATED:
             uri = uri_of(notification)
             if uri is None:
                 self._malformed("an update came without a URI")
             else:
-                counts.delivered += self._router.updated(uri, notification)
+                counts["delivered"] += self._router.updated(uri, notification)
         elif (reached := self._router.list_changed(notification)) is not None:
-            counts.delivered += reached
+            counts["delivered"] += reached
         elif method == GAP.method:
             self._hear_gap()
         else:
-            counts.ignored += 1
+            counts["ignored"] += 1
 
     def _malformed(self, text: str) -> None:
-        self._counts.malformed += 1
+        self._counts["malformed"] += 1
         self._floods.add("malformed:subscriptions", f"{text[:200]}; skipped")
 
     def _hear_gap(self) -> None:
-        self._counts.gaps += 1
+        self._counts["gaps"] += 1
         if self._bus is None:
             self._tell_all(list(self._table))
         elif self._table.streams:
@@ -372,6 +365,6 @@ class SubscriptionRegistry(CountedBus):
             self._tell_all(self._gaps.take(anyio.current_time(), self._table))
 
     def _tell_all(self, mailboxes: list[Mailbox]) -> None:
-        self._counts.told += len(mailboxes)
+        self._counts["told"] += len(mailboxes)
         for mailbox in mailboxes:
             mailbox.mark_all()

@@ -9,59 +9,44 @@ __all__ = ["SubscriptionStats"]
 class SubscriptionStats:
     """A snapshot. Counts run from the building of the registry, over restarts of it."""
 
-    streams: int
+    streams: int = 0
     """Streams open now."""
 
-    arriving: int
+    arriving: int = 0
     """Streams that wait for the bus to be ready, before their acknowledgment."""
 
-    uris: int
+    uris: int = 0
     """Different URIs that streams of this node watch now."""
 
-    ready: bool
+    ready: bool = False
     """Whether what is published anywhere reaches this node: always, where there is no bus and the registry is open."""
 
-    draining: bool
+    draining: bool = False
     """Whether the shutdown has been signalled; new streams are refused from then on."""
 
-    opened: int
+    opened: int = 0
     """Streams opened."""
 
-    refused: int
+    refused: int = 0
     """Streams refused: a limit, a bad filter or id, no ready bus, the shutdown."""
 
-    received: int
+    received: int = 0
     """Notifications that reached this node."""
 
-    delivered: int
+    delivered: int = 0
     """Changes put into the mailboxes of streams, counted for each stream."""
 
-    coalesced: int
+    coalesced: int = 0
     """Of these, how many took the place of one that had not been read yet: the sign of slow clients."""
 
-    ignored: int
+    ignored: int = 0
     """Notifications of a method that no stream can carry (progress, log, tasks), skipped."""
 
-    malformed: int
+    malformed: int = 0
     """Things that are no notification, or updates without a URI, skipped."""
 
-    gaps: int
+    gaps: int = 0
     """Gaps heard, from the bus or because its subscription broke."""
 
-    told: int
-    """Times that a stream was told of a gap: all of its filter marked as changed."""
-
-
-@dataclass(slots=True)
-class Counters:
-    """The running counts behind `SubscriptionStats`."""
-
-    opened: int = 0
-    refused: int = 0
-    received: int = 0
-    delivered: int = 0
-    coalesced: int = 0
-    ignored: int = 0
-    malformed: int = 0
-    gaps: int = 0
     told: int = 0
+    """Times that a stream was told of a gap: all of its filter marked as changed."""

@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, cast, fina
 
 import anyio
 
+from notification_bus._loops import turn
 from notification_bus.notification import BusNotification
 from notification_bus.subscriptions._mailbox import Mailbox
 from notification_bus.subscriptions._methods import ACKNOWLEDGED, LIST_METHODS, SUBSCRIPTION_ID, UPDATED, Key
-from notification_bus.subscriptions._turn import turn
 from notification_bus.subscriptions.filter import SubscriptionFilter
 
 __all__ = ["SubscriptionId", "SubscriptionMessage", "SubscriptionStream"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import anyio
 
-from notification_bus._backend import current_loop
-from notification_bus._waiting import wait_for
+from notification_bus._loops import current_loop
+from notification_bus.testing._waiting import wait_for
 
 __all__ = [
     "LoopReports",

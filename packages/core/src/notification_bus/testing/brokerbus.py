@@ -6,9 +6,10 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeAlias, cast, get_type_hints
 
-from notification_bus._backend import BackgroundTask
+from notification_bus._loops import BackgroundTask
 from notification_bus.broker import BrokerBus
-from notification_bus.connection import BrokerConnection, SendRefusedError
+from notification_bus.connection import BrokerConnection
+from notification_bus.errors import SendRefusedError
 from notification_bus.testing.faulty import FaultyLink
 from notification_bus.testing.harness import Capabilities, Link, Wire
 from notification_bus.testing.harnesses import SMALL

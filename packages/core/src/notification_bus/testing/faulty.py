@@ -12,7 +12,7 @@ from typing import Final, NoReturn, TypeVar
 import anyio
 from anyio.lowlevel import checkpoint
 
-from notification_bus._backend import BackgroundTask
+from notification_bus._loops import BackgroundTask
 from notification_bus.broker import BrokerBus
 from notification_bus.connection import BrokerConnection
 

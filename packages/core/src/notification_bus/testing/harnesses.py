@@ -8,9 +8,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from anyio.lowlevel import checkpoint
 
 from notification_bus.broker import BrokerBus
-from notification_bus.bus import NotificationBus
+from notification_bus.bus import NotificationBus, OpenableBus
 from notification_bus.connection import BrokerConnection
-from notification_bus.lifecycle import OpenableBus
 from notification_bus.memory import MemoryBus
 from notification_bus.testing._proxy import FaultProxy
 from notification_bus.testing.harness import Capabilities, Link, Wire

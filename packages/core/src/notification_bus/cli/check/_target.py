@@ -13,11 +13,12 @@ import anyio
 from notification_bus import BrokerBus, BusURLError, OpenableBus, open_bus
 from notification_bus.cli._command import CommandError
 from notification_bus.cli.check._secrets import Redactor
-from notification_bus.options import BusOptions, redact_url
+from notification_bus.options import BusOptions
 from notification_bus.testing import BrokerHarness, Capabilities, FaultProxy, Harness, MemoryHarness, Wire
 from notification_bus.testing.harnesses import DEFAULT_PORTS, SMALL, replace_address, small_capabilities
 from notification_bus.testing.specs import SpecError, load_harness
 from notification_bus.testing.wires import broker_version, find_wire
+from notification_bus.url import redact_url
 
 __all__ = ["Target", "find_target"]
 

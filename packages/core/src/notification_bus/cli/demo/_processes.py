@@ -13,10 +13,10 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, Final, cast
 
-from notification_bus._waiting import wait_for
 from notification_bus.cli._command import CommandError, holding_signals
 from notification_bus.cli.demo._find import Program
 from notification_bus.cli.demo._order import Answer, Order
+from notification_bus.testing._waiting import wait_for
 
 __all__ = ["Replica", "broker", "replica"]
 

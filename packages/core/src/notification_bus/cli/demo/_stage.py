@@ -16,7 +16,7 @@ from notification_bus.cli.demo._find import find_program, has_bus
 from notification_bus.cli.demo._order import PATH, WITH, WITHOUT, Order
 from notification_bus.cli.demo._processes import Replica, broker, replica
 from notification_bus.cli.demo._url import is_memory, open_checked, with_channel
-from notification_bus.options import redact_url
+from notification_bus.url import redact_url
 
 __all__ = ["Stage", "Tell", "set_stage"]
 

@@ -4,7 +4,7 @@ from types import TracebackType
 
 import anyio
 
-from notification_bus._backend import BackgroundTask, current_loop
+from notification_bus._loops import BackgroundTask, current_loop
 from notification_bus.notification import BusNotification
 from notification_bus.testing.gallery.mutant import broken
 from notification_bus.testing.gallery.reference import ReferenceBus

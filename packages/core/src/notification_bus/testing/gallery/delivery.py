@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 import anyio
 
-from notification_bus._backend import BackgroundTask
+from notification_bus._loops import BackgroundTask
 from notification_bus.notification import BusNotification
 from notification_bus.testing.gallery.mutant import broken
 from notification_bus.testing.gallery.reference import ReferenceBus

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Final, Unpack, cast
 import anyio
 from anyio.lowlevel import checkpoint
 
-from notification_bus._backend import BackgroundTask
-from notification_bus._warnings import FloodLog
+from notification_bus._floodlog import FloodLog
+from notification_bus._lifecycle import ReferenceCounted
+from notification_bus._loops import BackgroundTask
 from notification_bus.errors import BusNotReadyError, MalformedBodyError, NotificationTooLargeError
-from notification_bus.lifecycle import CountedBus
 from notification_bus.notification import GAP, BusNotification
 from notification_bus.options import BusOptions, OptionValues
 from notification_bus.testing.gallery.stream import Stream
@@ -29,7 +29,7 @@ PROBE: Final = "notifications/bus/probe"
 _logger = logging.getLogger("notification_bus.gallery")
 
 
-class ReferenceBus(CountedBus):
+class ReferenceBus(ReferenceCounted):
     """The contract of `NotificationBus`, in as few lines as it takes.
 
     Args:
@@ -169,7 +169,7 @@ class ReferenceBus(CountedBus):
         if self.owes_gap and (bodies or self._probe_due):
             self.owes_gap = False
             bodies.insert(0, GAP.encode())
-        # Counted before it is sent: if the connection breaks in the middle, all of it is in doubt.
+        # ReferenceCounted before it is sent: if the connection breaks in the middle, all of it is in doubt.
         self._sent += len(bodies)
         if self._probe_due:
             self._probe_due = False

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from notification_bus._backend import current_loop
+from notification_bus._loops import current_loop
 
 __all__ = ["run_in"]
 

@@ -4,8 +4,9 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import ClassVar, Unpack
 
 from notification_bus.broker import BrokerBus
-from notification_bus.connection import BrokerConnection, SendRefusedError
-from notification_bus.lifecycle import DEFAULT_MAX_BODY
+from notification_bus.connection import BrokerConnection
+from notification_bus.errors import SendRefusedError
+from notification_bus.notification import DEFAULT_MAX_BODY
 from notification_bus.options import OptionValues
 from notification_bus.testing.simulated.connection import BrokerRefusedError, SimulatedConnection
 from notification_bus.testing.simulated.link import SimulatedLink

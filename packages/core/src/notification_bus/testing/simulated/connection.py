@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from anyio.lowlevel import checkpoint
 
-from notification_bus._backend import current_loop
+from notification_bus._loops import current_loop
 from notification_bus.testing.simulated._loops import run_in
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.lowlevel import checkpoint
 
-from notification_bus._backend import BackgroundTask
+from notification_bus._loops import BackgroundTask
 from notification_bus.testing.simulated.connection import SimulatedConnection
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from typing import Final
 
 import anyio
 
-from notification_bus._backend import BackgroundTask
 from notification_bus._backoff import Backoff
-from notification_bus._ledger import Ledger
-from notification_bus._liveness import Peers
-from notification_bus._session import Session
+from notification_bus._broker.ledger import Ledger
+from notification_bus._broker.liveness import Peers
+from notification_bus._broker.session import Session
+from notification_bus._loops import BackgroundTask
 from notification_bus.connection import BrokerConnection
 
 __all__ = ["Supervisor"]
@@ -120,10 +120,10 @@ class Supervisor:
         ledger = self._ledger
         self._connections += 1
         if self._connections > 1:
-            ledger.counters.reconnects += 1
+            ledger.counters["reconnects"] += 1
         # Told before anything that the new connection brings: what was published in between is lost to them.
         if ledger.fanout.gap():
-            ledger.counters.gaps += 1
+            ledger.counters["gaps"] += 1
         ledger.debt.connected()
         self._peers.connected(anyio.current_time())
         session = self._session = Session(ledger, connection, self._peers, self._proven)

@@ -4,10 +4,10 @@ import logging
 from collections.abc import Sequence
 from secrets import token_hex
 
-from notification_bus._outbox import GapDebt, Outbox
-from notification_bus._warnings import FloodLog
+from notification_bus._broker.outbox import GapDebt, Outbox
+from notification_bus._fanout import Fanout
+from notification_bus._floodlog import FloodLog
 from notification_bus.errors import MalformedBodyError
-from notification_bus.fanout import Fanout
 from notification_bus.options import BusOptions
 from notification_bus.stats import Counters, DropReason
 
@@ -33,19 +33,19 @@ class Ledger:
 
     def dropped(self, reason: DropReason, text: str, count: int = 1) -> None:
         """Count and warn of notifications given up on the way out, and owe the peers a gap for them."""
-        self.counters.drop(reason, count)
+        self.counters.dropped[reason] += count
         self.floods.add(f"dropped:{reason}", f"{self.name} dropped a notification: {text}", count)
         self.debt.incur()
 
     def in_doubt(self, count: int) -> None:
         """Count notifications that may or may not have arrived, and owe the peers a gap for them."""
         if count:
-            self.counters.in_doubt += count
+            self.counters["in_doubt"] += count
             self.debt.incur()
 
     def malformed(self, errors: Sequence[MalformedBodyError]) -> None:
         """Count and warn of what is on the channel and is no notification."""
-        self.counters.malformed += len(errors)
+        self.counters["malformed"] += len(errors)
         self.floods.add("malformed", f"{self.name} skipped a body that is no notification: {errors[0]}", len(errors))
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class Ledger:
 
     def _buffer_full(self, count: int) -> None:
         # No gap is owed to anybody else: the buffer itself puts one before what is left in it.
-        self.counters.drop("buffer", count)
+        self.counters.dropped["buffer"] += count
         self.floods.add(
             "dropped:buffer",
             f"{self.name} dropped a notification: a subscription reads too slowly and has more than "

@@ -1,66 +1,23 @@
-"""What a bus that holds something open adds to the protocol, and how its entering is counted."""
+"""Reference-counted entering, shared by everything here that is started and stopped: buses and the registry."""
 
 import os
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Final, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Self, TypeAlias
 
 import anyio
 
-from notification_bus._backend import current_loop, loop_is_over
-from notification_bus.bus import NotificationBus
-from notification_bus.errors import BusClosedError, NotificationTooLargeError
-from notification_bus.notification import BusNotification
-from notification_bus.stats import BusStats
+from notification_bus._loops import current_loop, loop_is_over
+from notification_bus.errors import BusClosedError
 
-__all__ = ["DEFAULT_MAX_BODY", "CountedBus", "OpenableBus"]
+__all__ = ["ReferenceCounted"]
 
 _Home: TypeAlias = tuple[object, int]
-"""Where a bus is open: the event loop, and the process."""
-
-DEFAULT_MAX_BODY: Final = 1_048_576
-"""Bytes of the largest body where the broker sets no smaller limit: a notification says that something changed."""
+"""Where an object is open: the event loop and the process."""
 
 
-@runtime_checkable
-class OpenableBus(NotificationBus, Protocol):
-    """A `NotificationBus` that is entered before use. Every bus of this project is one.
-
-    Entering is counted: the last exit stops the bus. A stopped bus can be entered again, also on another event loop.
-    """
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None, /
-    ) -> bool | None: ...
-
-    async def aclose(self) -> None:
-        """Stop the bus whatever the count of its entering; a bus that is not open is left alone."""
-        ...
-
-    async def wait_ready(self, timeout: float | None = None) -> None:
-        """Wait for the broker's confirmation, for those who want to fail fast.
-
-        Args:
-            timeout: Seconds; `None` takes the bus's own `ready_timeout`.
-
-        Raises:
-            BusNotReadyError: There was none in time. Names the cause.
-            BusClosedError: The bus is not open.
-        """
-        ...
-
-    def stats(self) -> BusStats:
-        """What the bus has counted up to now."""
-        ...
-
-
-class CountedBus(ABC):
-    """The counting, shared by the buses here: a subclass says how to start and how to stop."""
-
-    max_body: int = DEFAULT_MAX_BODY
-    """Bytes of the largest body that this bus carries."""
+class ReferenceCounted(ABC):
+    """An async context manager whose entering is counted: the last exit stops it. A subclass starts and stops."""
 
     def __init__(self) -> None:
         self._entered = 0
@@ -80,7 +37,7 @@ class CountedBus(ABC):
         """Drop what belongs to an event loop that has ended, or to the process that this one was forked from."""
 
     def _check_open(self) -> None:
-        """Refuse, with the reason, whatever needs the bus to be open here."""
+        """Raise `BusClosedError`, with the reason, unless this is open in the running event loop and process."""
         home = self._home
         # The process comes first: a child forked in trio goes on with its parent's loop, and one in asyncio has none.
         if home is not None and home[1] == os.getpid() and home[0] is current_loop():
@@ -93,7 +50,7 @@ class CountedBus(ABC):
         )
 
     def _come_home(self) -> None:
-        """Drop a life that a fork or the end of its loop cut off, and refuse to touch one that goes on elsewhere."""
+        """Reset after a fork or a closed loop; refuse to touch what is still open in another loop or process."""
         home = self._home if self._stopping is None else self._stopping[1]
         if home is None or (home[1] == os.getpid() and home[0] is current_loop()):
             return
@@ -107,16 +64,6 @@ class CountedBus(ABC):
             f"this {type(self).__name__} is open in another event loop or process: use it there "
             "(from a thread, by anyio.from_thread.run), or build one for this one after the fork"
         )
-
-    def _encode(self, notification: BusNotification) -> bytes:
-        """The body of what a caller publishes, or an error that says what the caller can mend."""
-        self._check_open()
-        if not isinstance(notification, BusNotification):
-            raise TypeError(f"publish takes a BusNotification, not {type(notification).__name__}")
-        body = notification.encode()
-        if len(body) > self.max_body:
-            raise NotificationTooLargeError(len(body), self.max_body)
-        return body
 
     async def __aenter__(self) -> Self:
         self._come_home()

@@ -8,12 +8,12 @@ from typing import Final
 import anyio
 from anyio.lowlevel import checkpoint
 
-from notification_bus._backend import clock
-from notification_bus._ledger import Ledger
-from notification_bus._liveness import CONTROL_PREFIX, GAP_METHOD, PROBE_METHOD, Peers, Probe, may_be_control
-from notification_bus._outbox import BURST
-from notification_bus.connection import BrokerConnection, EchoLostError, NotPrimaryError, SendRefusedError
-from notification_bus.errors import MalformedBodyError
+from notification_bus._broker.ledger import Ledger
+from notification_bus._broker.liveness import CONTROL_PREFIX, GAP_METHOD, PROBE_METHOD, Peers, Probe, may_be_control
+from notification_bus._broker.outbox import BURST
+from notification_bus._loops import clock
+from notification_bus.connection import BrokerConnection
+from notification_bus.errors import EchoLostError, MalformedBodyError, NotPrimaryError, SendRefusedError
 from notification_bus.notification import GAP, BusNotification, decode_bodies, encode_frame
 
 __all__ = ["Session"]
@@ -129,9 +129,9 @@ class Session:
                 # Before everything else: what was dropped is older than what is left.
                 gap = BusNotification(GAP_METHOD, {"from": ledger.instance, "epoch": ledger.debt.send()})
                 bodies.insert(0, gap.encode())
-                ledger.counters.gaps += 1
+                ledger.counters["gaps"] += 1
             if bodies:
-                # Counted before the sending: if it breaks in the middle, these are in doubt too.
+                # ReferenceCounted before the sending: if it breaks in the middle, these are in doubt too.
                 self._sent += notifications
                 self._sending = True
                 if probe is not None:
@@ -226,12 +226,12 @@ class Session:
         ready: list[BusNotification] = []
         for notification in notifications:
             if notification.method.startswith(CONTROL_PREFIX):
-                ledger.counters.delivered += ledger.fanout.deliver(*ready)
+                ledger.counters["delivered"] += ledger.fanout.deliver(*ready)
                 ready = []
                 self._control(notification)
             else:
                 ready.append(notification)
-        ledger.counters.delivered += ledger.fanout.deliver(*ready)
+        ledger.counters["delivered"] += ledger.fanout.deliver(*ready)
 
     def _control(self, notification: BusNotification) -> None:
         if notification.method == PROBE_METHOD:
@@ -247,11 +247,11 @@ class Session:
             epoch = params.get("epoch")
             own = params.get("from") == self._ledger.instance and isinstance(epoch, int)
             if not own or self._ledger.debt.is_news(epoch if isinstance(epoch, int) else 0):
-                self._ledger.counters.gaps += 1
+                self._ledger.counters["gaps"] += 1
                 self._ledger.fanout.deliver(GAP)
         else:
             # A method of this family that a later version may have: not for subscribers of this one either way.
-            self._ledger.counters.delivered += self._ledger.fanout.deliver(notification)
+            self._ledger.counters["delivered"] += self._ledger.fanout.deliver(notification)
 
     def _echoed(self, probe: Probe) -> None:
         if not self._marks or probe.number < self._marks[0].number:

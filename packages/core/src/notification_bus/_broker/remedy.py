@@ -1,0 +1,34 @@
+"""What a user can do about an error of the operating system on the way to a broker."""
+
+import ssl
+from socket import gaierror
+from typing import Final
+
+__all__ = ["remedy"]
+
+_REMEDIES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...]] = (
+    (
+        ssl.SSLCertVerificationError,
+        "name the authority of the server's certificate, and use a host name that the certificate has",
+    ),
+    (ssl.SSLError, "check the port, and whether the server uses TLS: the URL's scheme or options say so"),
+    (gaierror, "check the host's name"),
+    ((ConnectionRefusedError, FileNotFoundError), "nothing listens there: check host and port, and that it runs"),
+    (PermissionError, "the operating system does not allow it: check the permissions of the socket or file"),
+    (TimeoutError, "the host does not answer: check its address, the port and the firewall, and whether it uses TLS"),
+)
+
+
+def remedy(exc: BaseException) -> str | None:
+    """Return half a sentence for the error or what it was raised from; `None` if nothing is known."""
+    seen: list[BaseException] = []
+    link: BaseException | None = exc
+    while link is not None and link not in seen:
+        seen.append(link)
+        link = link.__cause__ or link.__context__
+    # The innermost error is the operating system's; what wraps it, such as a client's time-out, says less.
+    for native in reversed(seen):
+        for kinds, text in _REMEDIES:
+            if isinstance(native, kinds):
+                return text
+    return None
