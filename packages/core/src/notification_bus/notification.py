@@ -7,40 +7,33 @@ we read. What such a peer could not read back unchanged is refused when the noti
 
 import json
 from collections.abc import Mapping, Sequence
-from math import isfinite
-from typing import Any, Final, NoReturn, TypeAlias, cast, final
+from typing import Any, Final, NoReturn, cast, final
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from notification_bus._json import (
+    MAX_DEPTH,
+    JsonObject,
+    check_read,
+    copy,
+    copy_object,
+    find_surrogate,
+    json_type,
+    refuse,
+)
 from notification_bus.errors import InvalidNotificationError, MalformedBodyError, NotificationTooLargeError
 
 __all__ = [
     "DEFAULT_MAX_BODY",
     "GAP",
-    "MAX_DEPTH",
     "BusNotification",
-    "JsonObject",
-    "JsonValue",
     "decode_bodies",
     "encode_body",
     "encode_frame",
 ]
 
-JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
-"""What JSON can say. Of the sequences, lists and tuples are arrays; others are refused."""
-
-JsonObject: TypeAlias = Mapping[str, JsonValue]
-"""A JSON object: what params are."""
-
-MAX_DEPTH: Final = 127
-"""Levels of objects and arrays in one body, its own object included: serde_json reads no deeper."""
-
 DEFAULT_MAX_BODY: Final = 1_048_576
 """Bytes of the largest body if the broker sets no smaller limit: a notification says that something changed."""
-
-# Outside this range serde_json reads an integer as a float, and the value is no longer the one that was published.
-_MIN_INT: Final = -(2**63)
-_MAX_INT: Final = 2**64 - 1
 
 
 class _Fields:
@@ -75,14 +68,14 @@ class BusNotification(_Fields):
 
     def __init__(self, method: str, params: JsonObject | None = None) -> None:
         if not isinstance(method, str):
-            _refuse("method", f"is {type(method).__name__}, not str")
+            refuse("method", f"is {type(method).__name__}, not str")
         if not method:
-            _refuse("method", "is empty")
+            refuse("method", "is empty")
         copied: dict[str, Any] | None = None
         if params is not None:
             if not isinstance(params, Mapping):
-                _refuse("params", f"is {type(params).__name__}, not an object: use a dict, or None for no params")
-            copied = _copy_object(params, "params", MAX_DEPTH - 1)
+                refuse("params", f"is {type(params).__name__}, not an object: use a dict, or None for no params")
+            copied = copy_object(params, "params", MAX_DEPTH - 1)
         set_ = object.__setattr__
         set_(self, "_method", str.__str__(method))
         set_(self, "_params", copied)
@@ -98,7 +91,7 @@ class BusNotification(_Fields):
     def params(self) -> JsonObject | None:
         """The params, or `None` where there are none. Each access gives a copy: changing it changes nothing here."""
         params = self._params
-        return None if params is None else cast("JsonObject", _copy(params))
+        return None if params is None else cast("JsonObject", copy(params))
 
     def encode(self) -> bytes:
         """The body: compact JSON in UTF-8, `params` left out where it is absent."""
@@ -116,7 +109,7 @@ class BusNotification(_Fields):
         raw = _to_bytes(body)
         parsed = _parse(raw)
         if not isinstance(parsed, dict):
-            raise MalformedBodyError(f"the body is {_json_type(parsed)}, not an object")
+            raise MalformedBodyError(f"the body is {json_type(parsed)}, not an object")
         return _read_single(raw, cast("dict[str, Any]", parsed))
 
     @classmethod
@@ -142,7 +135,7 @@ class BusNotification(_Fields):
             InvalidNotificationError: `uri` is not a string.
         """
         if not isinstance(uri, str):
-            _refuse("uri", f"is {type(uri).__name__}, not str: pass the exact string that clients subscribe to")
+            refuse("uri", f"is {type(uri).__name__}, not str: pass the exact string that clients subscribe to")
         return cls("notifications/resources/updated", {"uri": uri})
 
     def _encode(self) -> bytes:
@@ -154,7 +147,7 @@ class BusNotification(_Fields):
         except PydanticSerializationError as exc:
             # The only thing that the copy lets through and the encoder refuses; finding where is worth a slow walk.
             raise InvalidNotificationError(
-                f"{_find_surrogate(value, '') or 'the notification'} holds a lone surrogate, "
+                f"{find_surrogate(value, '') or 'the notification'} holds a lone surrogate, "
                 "which UTF-8 cannot carry: decode the text with errors='replace' first"
             ) from exc
 
@@ -242,7 +235,7 @@ def decode_bodies(data: bytes | str) -> tuple[list[BusNotification], list[Malfor
                 _known[data] = notification
             return [notification], []
         if parsed.__class__ is not list:
-            raise MalformedBodyError(f"the body is {_json_type(parsed)}, neither an object nor a frame of them")
+            raise MalformedBodyError(f"the body is {json_type(parsed)}, neither an object nor a frame of them")
         if not parsed:
             raise MalformedBodyError("the frame is empty")
     except MalformedBodyError as exc:
@@ -265,7 +258,7 @@ def _read_frame(raw: bytes, items: list[Any]) -> tuple[list[BusNotification], li
     for position, item in enumerate(items):
         try:
             if item.__class__ is not dict:
-                raise MalformedBodyError(f"it is {_json_type(item)}, not an object")
+                raise MalformedBodyError(f"it is {json_type(item)}, not an object")
             notification = _from_object(item)
         except MalformedBodyError as exc:
             errors.append(MalformedBodyError(f"body {position} of a frame: {exc}"))
@@ -298,17 +291,17 @@ def _from_object(data: dict[str, Any]) -> BusNotification:
     method = data.get("method")
     if not isinstance(method, str):
         raise MalformedBodyError(
-            f"its method is {_json_type(method)}, not a string" if "method" in data else "it has no method"
+            f"its method is {json_type(method)}, not a string" if "method" in data else "it has no method"
         )
     if not method:
         raise MalformedBodyError("its method is empty")
     params: Any = data.get("params")
     if params is not None:
         if params.__class__ is not dict:
-            raise MalformedBodyError(f"its params are {_json_type(params)}, not an object")
+            raise MalformedBodyError(f"its params are {json_type(params)}, not an object")
         for value in params.values():
             if type(value) is not str:
-                _check_read(value, MAX_DEPTH - 2)
+                check_read(value, MAX_DEPTH - 2)
     # Filled in before it is a notification, which takes a quarter of the time.
     fields: Any = _Fields()
     fields._method = method  # noqa: SLF001  # as below: the same value, one name later
@@ -318,23 +311,6 @@ def _from_object(data: dict[str, Any]) -> BusNotification:
     fields.__class__ = BusNotification
     notification: BusNotification = fields
     return notification
-
-
-def _check_read(value: Any, depth: int) -> None:
-    """Refuse what the parser lets through but a serde peer would read otherwise, or not at all."""
-    kind = value.__class__
-    if kind is int:
-        if not _MIN_INT <= value <= _MAX_INT:
-            raise MalformedBodyError("it holds an integer outside the 64-bit range")
-    elif kind is float:
-        if not isfinite(value):
-            raise MalformedBodyError("it holds a number too large for a 64-bit float")
-    elif kind is dict or kind is list:
-        if depth <= 0:
-            raise MalformedBodyError(f"it is nested deeper than {MAX_DEPTH} levels")
-        for item in value.values() if kind is dict else value:
-            if type(item) is not str:
-                _check_read(item, depth - 1)
 
 
 def _may_repeat_members(raw: bytes, bodies: int, with_params: int) -> bool:
@@ -361,107 +337,3 @@ def _refuse_repeated_members(raw: bytes) -> None:
             repeated.extend(cast("dict[str, list[str]]", item)[""])
     if repeated:
         raise MalformedBodyError(f"it has more than one member named {repeated[0]!r}")
-
-
-def _json_type(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "a boolean"
-    if isinstance(value, int | float):
-        return "a number"
-    if isinstance(value, str):
-        return "a string"
-    return "an array" if isinstance(value, list) else "an object"
-
-
-def _copy(value: Any) -> Any:
-    if type(value) is dict:
-        return {k: v if type(v) is str else _copy(v) for k, v in cast("dict[str, Any]", value).items()}
-    if type(value) is list:
-        items = cast("list[Any]", value)
-        return [v if type(v) is str else _copy(v) for v in items]
-    return value
-
-
-def _copy_object(value: Mapping[Any, Any], where: str, depth: int) -> dict[str, Any]:
-    if depth <= 0:
-        _refuse(where, f"is nested deeper than the {MAX_DEPTH} levels that every peer can read (or contains itself)")
-    copied: dict[str, Any] = {}
-    plain = True
-    for key, item in value.items():
-        if type(key) is not str:
-            if not isinstance(key, str):
-                _refuse(where, f"has {_show_key(key)} of type {type(key).__name__}: keys are strings")
-            key = str.__str__(key)  # noqa: PLW2901  # a plain str from a subclass of it, such as an enumeration's member
-            plain = False
-        # Keys of a subclass may have differed where their texts do not.
-        if not plain and key in copied:
-            _refuse(where, f"has the key {key!r} twice")
-        copied[key] = item if type(item) is str else _copy_checked(item, f"{where}[{key!r}]", depth)
-    return copied
-
-
-def _show_key(key: object) -> str:
-    try:
-        return f"the key {key!r}"
-    except Exception:  # an integer of more digits than Python shows, or a repr of the caller's that fails
-        return "a key"
-
-
-def _copy_checked(value: Any, where: str, depth: int) -> Any:
-    kind = cast("type[Any]", type(value))
-    if value is None or kind is bool:
-        return value
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, int):
-        if not _MIN_INT <= value <= _MAX_INT:
-            _refuse(where, "is an integer outside the 64-bit range, which peers would read as a float: send it as text")
-        return int.__int__(value)
-    if isinstance(value, float):
-        if not isfinite(value):
-            _refuse(where, f"is {float.__repr__(value)}, which JSON cannot carry: send null or text")
-        return float.__float__(value)
-    if isinstance(value, Mapping):
-        members = cast("Mapping[Any, Any]", value)
-        return _copy_object(members, where, depth - 1)
-    if isinstance(value, list | tuple):
-        if depth <= 1:
-            _refuse(
-                where, f"is nested deeper than the {MAX_DEPTH} levels that every peer can read (or contains itself)"
-            )
-        items = cast("Sequence[Any]", value)
-        return [
-            item if type(item) is str else _copy_checked(item, f"{where}[{position}]", depth - 1)
-            for position, item in enumerate(items)
-        ]
-    return _refuse(
-        where, f"is a {kind.__name__}, which JSON cannot carry: convert it to text, a number, a list or a dict"
-    )
-
-
-def _find_surrogate(value: Any, where: str) -> str | None:
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return where
-        return None
-    if isinstance(value, dict):
-        for key, item in cast("dict[str, Any]", value).items():
-            inner = f"{where}[{key!r}]" if where else key
-            if _find_surrogate(key, where):
-                return f"a key of {where or 'the notification'}, {key!r},"
-            if found := _find_surrogate(item, inner):
-                return found
-    elif isinstance(value, list):
-        items = cast("list[Any]", value)
-        for position, item in enumerate(items):
-            if found := _find_surrogate(item, f"{where}[{position}]"):
-                return found
-    return None
-
-
-def _refuse(where: str, what: str) -> NoReturn:
-    raise InvalidNotificationError(f"{where} {what}")
