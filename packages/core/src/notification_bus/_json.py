@@ -1,4 +1,4 @@
-"""JSON values: the types, copies that cannot be changed under a reader, and what no peer could read back."""
+"""JSON values: their types, private copies of them, and the checks for what a peer could not read back."""
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -19,21 +19,21 @@ __all__ = [
 ]
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
-"""What JSON can say. Of the sequences, lists and tuples are arrays; others are refused."""
+"""A JSON value. Of the sequences only lists and tuples are taken, as arrays."""
 
 JsonObject: TypeAlias = Mapping[str, JsonValue]
-"""A JSON object: what params are."""
+"""A JSON object, the type of `params`."""
 
 MAX_DEPTH: Final = 127
-"""Levels of objects and arrays in one body, its own object included: serde_json reads no deeper."""
+"""Levels of objects and arrays in one body, its own object included: the limit of serde_json."""
 
-# Outside this range serde_json reads an integer as a float, and the value is no longer the one that was published.
+# Outside this range serde_json reads an integer as a float, which may not be the published value.
 _MIN_INT: Final = -(2**63)
 _MAX_INT: Final = 2**64 - 1
 
 
 def check_read(value: Any, depth: int) -> None:
-    """Refuse what the parser lets through but a serde peer would read otherwise, or not at all."""
+    """Raise `MalformedBodyError` for what the parser accepts but serde_json would reject or read differently."""
     kind = value.__class__
     if kind is int:
         if not _MIN_INT <= value <= _MAX_INT:
@@ -79,9 +79,9 @@ def copy_object(value: Mapping[Any, Any], where: str, depth: int) -> dict[str, A
         if type(key) is not str:
             if not isinstance(key, str):
                 refuse(where, f"has {_show_key(key)} of type {type(key).__name__}: keys are strings")
-            key = str.__str__(key)  # noqa: PLW2901  # a plain str from a subclass of it, such as an enumeration's member
+            key = str.__str__(key)  # noqa: PLW2901  # a plain str from a subclass, such as a StrEnum
             plain = False
-        # Keys of a subclass may have differed where their texts do not.
+        # Keys of a subclass may differ although their texts are equal.
         if not plain and key in copied:
             refuse(where, f"has the key {key!r} twice")
         copied[key] = item if type(item) is str else _copy_checked(item, f"{where}[{key!r}]", depth)
@@ -91,7 +91,7 @@ def copy_object(value: Mapping[Any, Any], where: str, depth: int) -> dict[str, A
 def _show_key(key: object) -> str:
     try:
         return f"the key {key!r}"
-    except Exception:  # an integer of more digits than Python shows, or a repr of the caller's that fails
+    except Exception:  # an integer with more digits than Python prints, or a failing __repr__
         return "a key"
 
 

@@ -1,8 +1,8 @@
-"""The value that travels, and its JSON codec.
+"""`BusNotification`, the value that travels, and its JSON codec.
 
-The wire format is the notification body itself, `{"method": …}` or `{"method": …, "params": {…}}` in UTF-8, with no
+The wire format is the notification body itself, `{"method": …}` or `{"method": …, "params": {…}}` in UTF-8, without an
 envelope: a peer in another language (the Rust crate `neva`, which uses serde_json) reads what we write and writes what
-we read. What such a peer could not read back unchanged is refused when the notification is *built*.
+we read. A value that such a peer could not read back unchanged is rejected when the notification is *built*.
 """
 
 import json
@@ -37,7 +37,7 @@ DEFAULT_MAX_BODY: Final = 1_048_576
 
 
 class _Fields:
-    """What a notification holds, while it can still be filled in."""
+    """The attributes of a notification. The decoder fills them in before it makes the object immutable."""
 
     __slots__ = ("_body", "_key", "_method", "_params")
 
@@ -51,7 +51,7 @@ class _Fields:
 class BusNotification(_Fields):
     """A notification: a method, and params that are a JSON object or absent. Immutable, compared by value.
 
-    It carries nothing about the replica that published it nor the stream that it will land on.
+    It carries nothing about the replica that published it or the stream that it will reach.
 
     Args:
         method: The JSON-RPC method, such as `"notifications/tools/list_changed"`; not empty.
@@ -59,8 +59,8 @@ class BusNotification(_Fields):
             A copy is taken, so later changes to the object change nothing here.
 
     Raises:
-        InvalidNotificationError: The value could not travel: a wrong type, a key that is no string, NaN or an infinity,
-            a lone surrogate, an integer outside the 64-bit range, or more than `MAX_DEPTH` levels.
+        InvalidNotificationError: A value cannot be sent: a wrong type, a key that is not a string, NaN or an infinity,
+            a lone surrogate, an integer outside the 64-bit range, or more than 127 levels of nesting.
     """
 
     __slots__ = ()
@@ -89,22 +89,22 @@ class BusNotification(_Fields):
 
     @property
     def params(self) -> JsonObject | None:
-        """The params, or `None` where there are none. Each access gives a copy: changing it changes nothing here."""
+        """The params, or `None` if absent. Each access returns a copy: changing it does not change the notification."""
         params = self._params
         return None if params is None else cast("JsonObject", copy(params))
 
     def encode(self) -> bytes:
-        """The body: compact JSON in UTF-8, `params` left out where it is absent."""
+        """Return the body: compact JSON in UTF-8, without `params` if they are absent."""
         if self._body is None:
             object.__setattr__(self, "_body", self._encode())
         return cast("bytes", self._body)
 
     @classmethod
     def decode(cls, body: bytes | str) -> "BusNotification":
-        """Read one body. Unknown members are tolerated and not kept; a `null` in `params` reads as absent.
+        """Read one body. Unknown members are ignored; `"params": null` reads as absent.
 
         Raises:
-            MalformedBodyError: The bytes are no notification body; the message says why.
+            MalformedBodyError: The bytes are not a notification body; the message says why.
         """
         raw = _to_bytes(body)
         parsed = _parse(raw)
@@ -129,7 +129,7 @@ class BusNotification(_Fields):
 
     @classmethod
     def resource_updated(cls, uri: str) -> "BusNotification":
-        """The resource changed. Give the very string that clients subscribe to: URL types normalise, and then differ.
+        """A resource changed. Pass the exact string that clients subscribe to: URL types normalise it.
 
         Raises:
             InvalidNotificationError: `uri` is not a string.
@@ -145,14 +145,14 @@ class BusNotification(_Fields):
         try:
             return to_json(value)
         except PydanticSerializationError as exc:
-            # The only thing that the copy lets through and the encoder refuses; finding where is worth a slow walk.
+            # The copy accepts lone surrogates, only the encoder rejects them. Finding the place takes a slow walk.
             raise InvalidNotificationError(
                 f"{find_surrogate(value, '') or 'the notification'} holds a lone surrogate, "
                 "which UTF-8 cannot carry: decode the text with errors='replace' first"
             ) from exc
 
     def _identity(self) -> str:
-        # Sorted JSON text tells 1, 1.0 and true apart, which == on Python values does not.
+        # Unlike == on Python values, sorted JSON text tells 1, 1.0 and true apart.
         if self._key is None:
             object.__setattr__(self, "_key", json.dumps([self._method, self._params], sort_keys=True))
         return cast("str", self._key)
@@ -202,25 +202,25 @@ def encode_body(notification: BusNotification, limit: int) -> bytes:
 
 
 def encode_frame(bodies: Sequence[bytes]) -> bytes:
-    """Join bodies into one frame, a JSON array: many notifications in one broker message."""
+    """Return one frame, a JSON array, of several bodies."""
     return b"[" + b",".join(bodies) + b"]"
 
 
 _KNOWN: Final = 256
 _KNOWN_SIZE: Final = 512
 _known: dict[bytes | str, BusNotification] = {}
-"""Small bodies read of late. That a list changed is the same body every time, and a notification never changes."""
+"""Recently read small bodies: a list change is the same body each time, and notifications are immutable."""
 
 
 def decode_bodies(data: bytes | str) -> tuple[list[BusNotification], list[MalformedBodyError]]:
-    """Read what one broker message carries: a body, or a frame of them. Never raises.
+    """Read one broker message: a body, or a frame of bodies. Never raises.
 
     Returns:
-        The notifications, in order, and an error for each thing in it that is no notification.
+        The notifications, in order, and an error for each part that is not a notification.
     """
     try:
         known = _known.get(data)
-    except TypeError:  # a bytearray, as some clients have it
+    except TypeError:  # a bytearray, which some clients return
         return decode_bodies(bytes(cast("Any", data)))
     if known is not None:
         return [known], []
@@ -269,7 +269,7 @@ def _read_frame(raw: bytes, items: list[Any]) -> tuple[list[BusNotification], li
         try:
             _refuse_repeated_members(raw)
         except MalformedBodyError as exc:
-            # Which of two readings the writer meant is unknown, so no body of such a frame is trusted.
+            # It is unknown which of the two readings the writer meant, so no body of the frame is trusted.
             return [], [MalformedBodyError(f"in a frame: {exc}")]
     return notifications, errors
 
@@ -279,8 +279,8 @@ def _to_bytes(data: bytes | str) -> bytes:
 
 
 def _parse(raw: bytes) -> Any:
-    # What comes out is of Python's own types, so their classes are compared: what `isinstance` narrows is unknown to
-    # type checkers, and a cast to please them takes as long as counting the members.
+    # The result consists of exact built-in types, so callers compare classes: `isinstance` narrows Any to unknown
+    # types, and a cast for the type checkers would cost as much as the check.
     try:
         return from_json(raw, allow_inf_nan=False)
     except ValueError as exc:
@@ -302,9 +302,9 @@ def _from_object(data: dict[str, Any]) -> BusNotification:
         for value in params.values():
             if type(value) is not str:
                 check_read(value, MAX_DEPTH - 2)
-    # Filled in before it is a notification, which takes a quarter of the time.
+    # Filling in the base class and changing the class takes a quarter of the time of object.__setattr__.
     fields: Any = _Fields()
-    fields._method = method  # noqa: SLF001  # as below: the same value, one name later
+    fields._method = method  # noqa: SLF001
     fields._params = params  # noqa: SLF001
     fields._body = None  # noqa: SLF001
     fields._key = None  # noqa: SLF001
@@ -314,22 +314,22 @@ def _from_object(data: dict[str, Any]) -> BusNotification:
 
 
 def _may_repeat_members(raw: bytes, bodies: int, with_params: int) -> bool:
-    """Whether a member may stand twice: counting the names rules it out cheaply, unless a name is written escaped."""
-    # `find` and not `in`, which first tries whether the bytes are a number, in twice the time.
+    """Return whether a member may be duplicated. Counting the names is cheap; an escaped name needs the slow check."""
+    # `find`, since `in` first tries to use the bytes as a number, which takes twice the time.
     return raw.count(b'"method"') != bodies or raw.count(b'"params"') != with_params or raw.find(b"\\u") >= 0
 
 
 def _refuse_repeated_members(raw: bytes) -> None:
-    """serde_json refuses a body in which `method` or `params` stands twice; the two readings would disagree."""
+    """Raise `MalformedBodyError` for a duplicate `method` or `params`, which serde_json refuses."""
     repeated: list[str] = []
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
-        # The members of an object come last, so what is noted for nested objects is overwritten by the outermost.
+        # Called for nested objects first, so the last result is that of the outermost object.
         return {"": [name for name in ("method", "params") if names.count(name) > 1], "values": dict(pairs)}
 
-    # The parser has bounded the depth before, so the standard library's decoder meets nothing hostile here. Integers
-    # stay text: a program may have set Python's limit on their digits below what the parser reads.
+    # The parser has already limited the depth, so this cannot exhaust the stack. Integers stay text: the program may
+    # have set Python's limit on integer digits below what the parser accepts.
     outer: Any = json.loads(raw, object_pairs_hook=members, parse_int=str)
     bodies = cast("list[Any]", outer if isinstance(outer, list) else [outer])
     for item in bodies:
