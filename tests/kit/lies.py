@@ -3,8 +3,8 @@
 from typing import Any
 
 from notification_bus.testing import Capabilities, Examination, examine_harness
-from tests.kit.gallery import ReferenceBus, gallery_harness
-from tests.kit.simulated import SimulatedHarness
+from tests.kit.gallery import ReferenceBus
+from tests.kit.harness import HubHarness
 
 __all__ = ["PATIENCE", "Harness", "found", "the_only"]
 
@@ -16,7 +16,7 @@ class Harness:
     """That of the reference bus, for a test to replace one member of."""
 
     def __init__(self, bus: type[ReferenceBus] = ReferenceBus) -> None:
-        self.honest: SimulatedHarness = gallery_harness(bus)
+        self.honest = HubHarness(bus)
         self.capabilities: Capabilities = self.honest.capabilities
         self.wire: Any = self.honest.wire
         self.link: Any = self.honest.link

@@ -4,9 +4,16 @@ import anyio
 import pytest
 
 from notification_bus import BusURLError, MemoryBus
-from notification_bus.testing import BrokerHarness, Capabilities, FaultProxy, MemoryHarness, describe, url_harness
+from notification_bus.testing import (
+    BrokerHarness,
+    Capabilities,
+    FaultProxy,
+    FaultyLink,
+    MemoryHarness,
+    describe,
+    url_harness,
+)
 from notification_bus.testing.harnesses import replace_address
-from tests.kit.simulated import SimulatedBroker, SimulatedLink
 
 
 def test_a_harness_from_a_url_has_small_sizes_and_says_so() -> None:
@@ -55,8 +62,8 @@ def test_every_link_is_a_proxy_of_its_own_and_an_instance_goes_through_it() -> N
             async with harness.instance("kit"):
                 pass
             assert opened == [f"redis://user:pa%40ss@127.0.0.1:{one.port}/3?x=1", harness.url]
-            with pytest.raises(TypeError, match="SimulatedLink"):
-                async with harness.instance("kit", SimulatedLink(SimulatedBroker())):
+            with pytest.raises(TypeError, match="FaultyLink"):
+                async with harness.instance("kit", FaultyLink()):
                     pass
 
     anyio.run(main)
