@@ -6,6 +6,7 @@ from typing import Final
 
 __all__ = ["remedy"]
 
+_NOBODY: Final = "nothing listens there: check host and port, and that the server runs"
 _REMEDIES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...]] = (
     (
         ssl.SSLCertVerificationError,
@@ -13,7 +14,7 @@ _REMEDIES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ..
     ),
     (ssl.SSLError, "check the port, and whether the server uses TLS: the URL's scheme or options say so"),
     (gaierror, "check the host's name"),
-    ((ConnectionRefusedError, FileNotFoundError), "nothing listens there: check host and port, and that it runs"),
+    ((ConnectionRefusedError, FileNotFoundError), _NOBODY),
     (PermissionError, "the operating system does not allow it: check the permissions of the socket or file"),
     (TimeoutError, "the host does not answer: check its address, the port and the firewall, and whether it uses TLS"),
 )
@@ -31,4 +32,6 @@ def remedy(exc: BaseException) -> str | None:
         for kinds, text in _REMEDIES:
             if isinstance(native, kinds):
                 return text
+        if isinstance(native, OSError) and "Connect call failed" in str(native):
+            return _NOBODY  # asyncio's error for a name with several addresses
     return None
