@@ -379,6 +379,11 @@ class TestRemedies:
             timeout.__context__ = wrapped
             assert says in (remedy(timeout) or "")
 
+    def test_what_may_be_an_error_of_tls_names_the_brokers_own_options(self) -> None:
+        for error in (SSLError("bad"), SSLCertVerificationError("bad"), TimeoutError()):
+            assert (remedy(error, "rediss:// is with TLS") or "").endswith("; rediss:// is with TLS")
+        assert "rediss" not in (remedy(ConnectionRefusedError(), "rediss:// is with TLS") or "")
+
     def test_anything_else_has_none_and_a_chain_in_a_circle_ends(self) -> None:
         one, two = ValueError(), ConnectionResetError()
         one.__context__ = two

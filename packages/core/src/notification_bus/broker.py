@@ -48,6 +48,9 @@ class BrokerBus(ReferenceCounted, ABC):
     backends: ClassVar[Sequence[str]] = ("asyncio", "trio")
     """The async libraries that the adapter's client runs on."""
 
+    tls_help: ClassVar[str] = ""
+    """How TLS is set up for this broker, in half a sentence; part of the remedies for errors of TLS and time-outs."""
+
     max_body: int = DEFAULT_MAX_BODY
     """Bytes of the largest body that this bus carries."""
 
@@ -90,7 +93,7 @@ class BrokerBus(ReferenceCounted, ABC):
 
         Knows the operating system's errors. An adapter adds those of its client, and returns this for the rest.
         """
-        return remedy(exc)
+        return remedy(exc, self.tls_help)
 
     @property
     def channel(self) -> str:

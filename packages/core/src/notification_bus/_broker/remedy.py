@@ -1,13 +1,14 @@
 """What a user can do about an error of the operating system on the way to a broker."""
 
 import ssl
+from collections.abc import Sequence
 from socket import gaierror
 from typing import Final
 
 __all__ = ["remedy"]
 
 _NOBODY: Final = "nothing listens there: check host and port, and that the server runs"
-_REMEDIES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...]] = (
+_REMEDIES: Final[Sequence[tuple[type[BaseException] | tuple[type[BaseException], ...], str]]] = (
     (
         ssl.SSLCertVerificationError,
         "name the authority of the server's certificate, and use a host name that the certificate has",
@@ -20,8 +21,13 @@ _REMEDIES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ..
 )
 
 
-def remedy(exc: BaseException) -> str | None:
-    """Return half a sentence for the error or what it was raised from; `None` if nothing is known."""
+def remedy(exc: BaseException, tls_help: str = "") -> str | None:
+    """Return half a sentence for the error or what it was raised from; `None` if nothing is known.
+
+    Args:
+        exc: As the client raised it.
+        tls_help: How TLS is set up for this broker; added where it may be what is wrong.
+    """
     seen: list[BaseException] = []
     link: BaseException | None = exc
     while link is not None and link not in seen:
@@ -31,7 +37,8 @@ def remedy(exc: BaseException) -> str | None:
     for native in reversed(seen):
         for kinds, text in _REMEDIES:
             if isinstance(native, kinds):
-                return text
+                about_tls = tls_help and isinstance(native, ssl.SSLError | TimeoutError)
+                return f"{text}; {tls_help}" if about_tls else text
         if isinstance(native, OSError) and "Connect call failed" in str(native):
             return _NOBODY  # asyncio's error for a name with several addresses
     return None
