@@ -1,6 +1,7 @@
 """URLs and options: what can be written, what is refused, and that nothing shows a password."""
 
 import ssl
+from inspect import signature
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlparse
@@ -9,8 +10,9 @@ import pytest
 from nats.aio.client import Client
 
 from notification_bus import BusURLError, NotificationBusError, open_bus
-from notification_bus_nats import NatsBus
+from notification_bus_nats import NatsBus, NatsOptions
 from notification_bus_nats._servers import Pool, Server
+from notification_bus_nats._settings import _REFUSED
 from tests.brokers import Server as Broker
 from tests.brokers import Tls, certificates
 from tests.nats.helpers import bus_on, listening, note
@@ -113,7 +115,7 @@ def test_no_server_is_refused() -> None:
 
 @pytest.mark.parametrize("servers", [None, 4222, object(), b"nats://a", [b"nats://a"], ["nats://a", None]])
 def test_something_else_than_servers_is_refused(servers: object) -> None:
-    with pytest.raises(TypeError, match="connected nats"):
+    with pytest.raises(TypeError, match=r"give a URL, or a list of URLs$"):
         NatsBus(servers, channel="x")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
@@ -157,16 +159,53 @@ def test_plain_websocket_with_options_for_tls_is_refused() -> None:
         NatsBus("ws://a", channel="x", tls=ssl.create_default_context())
 
 
-def test_credentials_beside_a_given_client_are_refused() -> None:
-    with pytest.raises(TypeError, match="where you connect it"):
-        NatsBus(Client(), channel="x", token=SECRET)
+def test_connected_client_is_refused_with_what_to_give_instead() -> None:
+    """It reconnects by itself, which the contract forbids."""
+    client: Any = Client()
+    with pytest.raises(TypeError, match="its settings as keywords: a client reconnects by itself"):
+        NatsBus(client, channel="x")
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ({"allow_reconnect": True}, "backoff_cap"),
+        ({"max_reconnect_attempts": -1}, "the bus reconnects by itself"),
+        ({"reconnect_time_wait": 1}, "backoff_cap"),
+        ({"no_echo": True}, "receives what it publishes"),
+        ({"error_cb": print}, r"log and stats\(\)"),
+        ({"disconnected_cb": None}, r"log and stats\(\)"),
+        ({"pending_size": 1}, "outbox"),
+        ({"ping_interval": 1}, "probe_interval"),
+        ({"colour": "red"}, "its options are backoff_cap, buffer"),
+    ],
+    ids=str,
+)
+def test_setting_of_the_client_that_a_bus_decides_is_refused_with_the_remedy(
+    setting: dict[str, object], says: str
+) -> None:
+    with pytest.raises(TypeError, match=f"takes no {next(iter(setting))}: .*{says}"):
+        NatsBus("nats://a", channel="x", **cast("Any", setting))
+
+
+def test_every_setting_of_the_client_is_taken_or_refused_with_a_reason() -> None:
+    """What a new nats-py can be told is looked at: would it break the contract?"""
+    left = {"servers", "self", "pedantic", "verbose", "inbox_prefix", "skip_subject_validation"}
+    known = set(signature(Client.connect).parameters) - left
+    assert known <= NatsOptions.__optional_keys__ | _REFUSED.keys()
+
+
+def test_option_of_every_bus_in_a_url_beside_keywords_is_refused() -> None:
+    with pytest.raises(BusURLError, match="outbox in the URL is for open_bus"):
+        NatsBus("nats://a?outbox=7&name=mine", channel="x")
+    assert NatsBus("nats://a?name=mine", channel="x").channel == "x"
 
 
 @pytest.mark.parametrize("missing", ["user_credentials", "nkeys_seed", "nkeys_seed_str"])
 def test_nkeys_without_their_library_are_refused_with_the_command_to_run(
     monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
-    monkeypatch.setattr("notification_bus_nats._bus.find_spec", found_nothing)
+    monkeypatch.setattr("notification_bus_nats._settings.find_spec", found_nothing)
     with pytest.raises(BusURLError, match=r"pip install 'notification-bus-nats\[nkeys\]'"):
         NatsBus("nats://a", channel="x", **cast("Any", {missing: "f"}))
 
@@ -178,7 +217,7 @@ def test_websockets_without_their_library_are_refused_with_the_command_to_run(mo
 
 
 def test_nothing_shows_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("notification_bus_nats._bus.find_spec", found_something)
+    monkeypatch.setattr("notification_bus_nats._settings.find_spec", found_something)
     bus = NatsBus(
         [f"nats://u:{SECRET}1@a", f"nats://{SECRET}2@b"],
         channel="x",

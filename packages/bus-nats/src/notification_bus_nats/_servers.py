@@ -3,13 +3,13 @@
 import ipaddress
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from random import random
+from random import shuffle
 from typing import Final
 from urllib.parse import ParseResult, SplitResult, unquote, urlsplit
 
 from notification_bus import BusURLError
 
-__all__ = ["SCHEMES", "Pool", "Server"]
+__all__ = ["Pool", "Server"]
 
 SCHEMES: Final = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
 """What a server's URL can start with, and the port where it names none."""
@@ -44,11 +44,11 @@ class Server:
 
 
 class Pool:
-    """The servers that may be tried: those that were named, and those that the present cluster has told of.
+    """The servers that may be tried: those that were named, and those that the connected one has told of.
 
     Args:
-        urls: Each of them one server or a list with commas. What the first of a list says of
-            scheme and credentials holds for the rest of it.
+        urls: Each of them one server or a list with commas. Scheme and credentials of the first of a list hold for the
+            rest of it.
         randomize: Spread instances over the servers; otherwise they are tried in the order given.
 
     Raises:
@@ -72,6 +72,15 @@ class Pool:
         """The named servers as they may be shown."""
         return ",".join(server.url for server in self._named)
 
+    def __len__(self) -> int:
+        return len(self._named) + len(self._discovered)
+
+    def next(self) -> Server:
+        """The server to try now. Counts as failed until it is connected: so does a try that is cut off."""
+        server = self.order()[0]
+        server.failures += 1
+        return server
+
     def order(self) -> list[Server]:
         """The servers in the order of trying.
 
@@ -79,12 +88,12 @@ class Pool:
         one that was connected last of its kind.
         """
         servers = self._named + self._discovered
-        # Sorting is stable: without the dice the order given stays.
-        dice = {id(server): random() if self._randomize else 0.0 for server in servers}
-        return sorted(servers, key=lambda s: (s.failures, s.discovered, s is self._last, dice[id(s)]))
+        if self._randomize:
+            shuffle(servers)
+        return sorted(servers, key=lambda server: (server.failures, server.discovered, server is self._last))
 
     def connected(self, server: Server, others: Iterable[ParseResult]) -> None:
-        """Note the server that is connected now, and what it tells of its cluster: what others told no longer holds."""
+        """Note the server that is connected now, and those it tells of; what another has told is forgotten."""
         server.failures = 0
         self._last = server
         self._discovered = [server] if server.discovered else []
@@ -112,38 +121,36 @@ class Pool:
 
 def _read(url: str) -> list[Server]:
     servers: list[Server] = []
-    for part in url.split(","):
-        first = servers[0] if servers else None
-        text = part.strip()
-        if "://" not in text:
-            text = f"{first.scheme if first else 'nats'}://{text}"
+    for text in map(str.strip, url.split(",")):
+        scheme = servers[0].scheme if servers else "nats"
         try:
-            parts = urlsplit(text)
-            server = _server(parts, parts.port)
-        except ValueError as exc:
-            if isinstance(exc, BusURLError):
-                raise
+            server = _server(urlsplit(text if "://" in text else f"{scheme}://{text}"))
+        except BusURLError:
+            raise
+        except ValueError:
             # The native text may show the part of the URL with the password in it.
             raise BusURLError(f"the host or port of a NATS server cannot be read {_ESCAPE_HINT}") from None
-        if server.user is None and first is not None:
-            server.user, server.password = first.user, first.password
+        if server.user is None and servers:
+            server.user, server.password = servers[0].user, servers[0].password
         servers.append(server)
     return servers
 
 
-def _server(parts: SplitResult, port: int | None) -> Server:
-    scheme = parts.scheme.lower()
+def _server(parts: SplitResult) -> Server:
+    scheme = parts.scheme
     if scheme not in SCHEMES:
         raise BusURLError(f"a NATS server's URL starts with {', '.join(f'{s}://' for s in SCHEMES)}")
     if not parts.hostname:
         raise BusURLError(f"a NATS server's URL names no host {_ESCAPE_HINT}")
-    if parts.query or parts.fragment or (parts.path.strip("/") and scheme in {"nats", "tls"}):
+    websocket = scheme in {"ws", "wss"}
+    if parts.query or parts.fragment or (parts.path.strip("/") and not websocket):
         raise BusURLError(f"a NATS server's URL ends with its port {_ESCAPE_HINT}")
     return Server(
         scheme=scheme,
         host=parts.hostname,
-        port=SCHEMES[scheme] if port is None else port,
-        path=parts.path if scheme in {"ws", "wss"} else "",
+        port=SCHEMES[scheme] if parts.port is None else parts.port,
+        path=parts.path if websocket else "",
+        # nats-py takes them from a URL without undoing their percent-encoding.
         user=None if parts.username is None else unquote(parts.username),
         password=None if parts.password is None else unquote(parts.password),
     )
