@@ -234,26 +234,33 @@ def test_bus_is_built_without_an_event_loop_and_opens_nothing() -> None:
 
 
 def test_servers_are_tried_in_an_order_that_suits_each_case() -> None:
-    """Named before discovered, failed last, the one just lost last of its kind."""
+    """Named before discovered, a failed one last, the one just lost last of its kind."""
+
+    def order() -> list[str]:
+        return [server.address for server in pool._order]
+
     pool = Pool(["nats://a,b"], randomize=False)
     a, b = pool.named
-    assert pool.order() == [a, b]
+    assert pool.next() is a
     pool.connected(a, [urlparse("nats://10.0.0.1:4222"), urlparse("nats://b:4222"), urlparse("nats://bad")])
-    c = pool.order()[-1]
-    assert (c.address, c.discovered, c.tls_name) == ("10.0.0.1:4222", True, "a")
-    assert pool.order() == [b, a, c]
-    b.failures = 1
-    assert pool.order() == [a, c, b]
+    c = pool._order[-1]
+    assert (c.address, c.tls_name) == ("10.0.0.1:4222", "a")
+    assert order() == ["b:4222", "a:4222", "10.0.0.1:4222"]
+    assert pool.next() is b  # and fails
+    assert order() == ["a:4222", "10.0.0.1:4222", "b:4222"]
+    assert [pool.next(), pool.next()] == [a, c]  # the second is connected, and does not know b or itself
     pool.connected(c, [urlparse("nats://d:1")])
-    assert [server.address for server in pool.order()] == ["a:4222", "d:1", "10.0.0.1:4222", "b:4222"]
+    assert order() == ["b:4222", "a:4222", "10.0.0.1:4222", "d:1"]
+    assert [pool.next(), pool.next()] == [b, a]
     pool.connected(a, [])
-    assert pool.order() == [a, b]
+    assert order() == ["b:4222", "a:4222"], "what another server has told is forgotten"
+    assert [pool.next() for _ in range(4)] == [b, a, b, a]
 
 
 def test_order_is_random_unless_told_otherwise() -> None:
     hosts = ",".join("abcdefgh")
-    orders = {tuple(server.host for server in Pool([f"nats://{hosts}"]).order()) for _ in range(20)}
-    assert len(orders) > 1
+    assert len({Pool([f"nats://{hosts}"]).next().host for _ in range(100)}) > 1
+    assert {Pool([f"nats://{hosts}"], randomize=False).next().host for _ in range(100)} == {"a"}
 
 
 async def test_options_reach_the_client(monkeypatch: pytest.MonkeyPatch, channel: str) -> None:
@@ -266,7 +273,14 @@ async def test_options_reach_the_client(monkeypatch: pytest.MonkeyPatch, channel
     monkeypatch.setattr("notification_bus_nats._client.OneConnection.connect", connect)
     context = ssl.create_default_context()
     bus = NatsBus(
-        f"tls://u:{SECRET}@a", channel=channel, name="mine", connect_timeout=7.5, tls=context, tls_hostname="b"
+        f"tls://u:{SECRET}@a",
+        channel=channel,
+        name="mine",
+        connect_timeout=7.5,
+        tls=context,
+        tls_hostname="b",
+        ws_connection_headers={"X": ["1"]},
+        token=None,
     )
     with pytest.raises(ConnectionRefusedError):
         await bus.connect()
@@ -277,11 +291,13 @@ async def test_options_reach_the_client(monkeypatch: pytest.MonkeyPatch, channel
         "tls": context,
         "tls_hostname": "b",
         "tls_handshake_first": False,
+        "ws_connection_headers": {"X": ["1"]},
         "user": "u",
         "password": SECRET,
         "allow_reconnect": False,
     }
     assert {option: seen[0][option] for option in wanted} == wanted
+    assert "token" not in seen[0]
 
 
 async def test_every_url_form_reaches_the_server(nats_server: Broker, channel: str) -> None:

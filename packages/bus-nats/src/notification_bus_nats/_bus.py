@@ -61,7 +61,7 @@ class NatsBus(BrokerBus):
     def __init__(self, servers: str | Sequence[str], *, channel: str, **options: Unpack[NatsOptions]) -> None:
         urls, query = _read(servers)
         self._settings = client_settings({**query, **options})
-        self._pool = Pool(urls, randomize=not self._settings.pop("dont_randomize", False))
+        self._pool = Pool(urls, randomize=not self._settings.get("dont_randomize"))
         schemes = {server.scheme for server in self._pool.named}
         if "tls" in self._settings and "ws" in schemes:
             raise BusURLError("ws:// is without TLS: use wss://, or leave out the options for TLS")
@@ -70,7 +70,7 @@ class NatsBus(BrokerBus):
         secrets = [self._settings.get(name) for name in ("password", "token", "nkeys_seed_str")]
         secrets += [server.password or server.user for server in self._pool.named]
         super().__init__(
-            self._pool.address,
+            ",".join(server.url for server in self._pool.named),
             channel=channel,
             secrets=[str(secret) for secret in secrets if secret],
             **cast("OptionValues", {name: value for name, value in options.items() if name in OPTION_NAMES}),

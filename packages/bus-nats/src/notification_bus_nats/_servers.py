@@ -2,7 +2,7 @@
 
 import ipaddress
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import shuffle
 from typing import Final
 from urllib.parse import ParseResult, SplitResult, unquote, urlsplit
@@ -17,21 +17,19 @@ SCHEMES: Final = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
 _ESCAPE_HINT: Final = "(in a user's name or a password, characters such as '/', '#', '@' and ',' are written as %2F …)"
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """One server. Credentials stand here, and never in its `url`."""
+    """One server. Its `url` is without the credentials."""
 
     scheme: str
     host: str
     port: int
     path: str = ""
     user: str | None = None
+    """A token where there is no password."""
     password: str | None = None
-    discovered: bool = False
     tls_name: str | None = None
-    """The name in its certificate, where it was discovered by a bare address."""
-    failures: int = 0
-    """Tries since the last that succeeded."""
+    """The name in its certificate, where another server has told of it by its bare address."""
 
     @property
     def address(self) -> str:
@@ -44,7 +42,7 @@ class Server:
 
 
 class Pool:
-    """The servers that may be tried: those that were named, and those that the connected one has told of.
+    """The servers in the order of trying: those that were named, and those that the connected one has told of.
 
     Args:
         urls: Each of them one server or a list with commas. Scheme and credentials of the first of a list hold for the
@@ -56,67 +54,39 @@ class Pool:
     """
 
     def __init__(self, urls: Sequence[str], *, randomize: bool = True) -> None:
-        self._named = [server for url in urls for server in _read(url)]
-        if not self._named:
+        self.named: Sequence[Server] = [server for url in urls for server in _read(url)]
+        if not self.named:
             raise BusURLError("no server is named: give a URL, as in 'nats://localhost:4222'")
-        self._discovered: list[Server] = []
-        self._last: Server | None = None
-        self._randomize = randomize
-
-    @property
-    def named(self) -> Sequence[Server]:
-        return self._named
-
-    @property
-    def address(self) -> str:
-        """The named servers as they may be shown."""
-        return ",".join(server.url for server in self._named)
+        self._order = list(self.named)
+        if randomize:
+            shuffle(self._order)
 
     def __len__(self) -> int:
-        return len(self._named) + len(self._discovered)
+        return len(self._order)
 
     def next(self) -> Server:
-        """The server to try now. Counts as failed until it is connected: so does a try that is cut off."""
-        server = self.order()[0]
-        server.failures += 1
+        """The server to try now. It goes to the end of the list, whether the try succeeds, fails or is cut off."""
+        server = self._order.pop(0)
+        self._order.append(server)
         return server
-
-    def order(self) -> list[Server]:
-        """The servers in the order of trying.
-
-        First those that have not failed, of these those that were named (others may be out of reach from here), and the
-        one that was connected last of its kind.
-        """
-        servers = self._named + self._discovered
-        if self._randomize:
-            shuffle(servers)
-        return sorted(servers, key=lambda server: (server.failures, server.discovered, server is self._last))
 
     def connected(self, server: Server, others: Iterable[ParseResult]) -> None:
         """Note the server that is connected now, and those it tells of; what another has told is forgotten."""
-        server.failures = 0
-        self._last = server
-        self._discovered = [server] if server.discovered else []
+        self._order = [known for known in self._order if known == server or known in self.named]
         self.discovered(server, others)
 
     def discovered(self, source: Server, others: Iterable[ParseResult]) -> None:
         """Add servers that a connected one has told of. They take its scheme and credentials."""
-        known = {server.address for server in self._named + self._discovered}
+        known = {server.address for server in self._order}
         for other in others:
             if other.hostname is None or other.port is None:
                 continue
-            found = Server(
-                scheme=source.scheme,
-                host=other.hostname,
-                port=other.port,
-                user=source.user,
-                password=source.password,
-                discovered=True,
-                tls_name=(source.tls_name or source.host) if _is_ip(other.hostname) else None,
-            )
+            found = replace(source, host=other.hostname, port=other.port, path="", tls_name=None)
+            if _is_ip(found.host):
+                found = replace(found, tls_name=source.tls_name or source.host)
             if found.address not in known:
                 known.add(found.address)
-                self._discovered.append(found)
+                self._order.append(found)
 
 
 def _read(url: str) -> list[Server]:
@@ -131,7 +101,7 @@ def _read(url: str) -> list[Server]:
             # The native text may show the part of the URL with the password in it.
             raise BusURLError(f"the host or port of a NATS server cannot be read {_ESCAPE_HINT}") from None
         if server.user is None and servers:
-            server.user, server.password = servers[0].user, servers[0].password
+            server = replace(server, user=servers[0].user, password=servers[0].password)
         servers.append(server)
     return servers
 

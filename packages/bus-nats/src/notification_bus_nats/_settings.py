@@ -11,7 +11,7 @@ from typing import Any, Final
 from nats.aio.client import RawCredentials
 
 from notification_bus import BusURLError
-from notification_bus.options import OPTION_NAMES, OptionValues
+from notification_bus.options import OPTION_NAMES, OptionValues, read_switch
 from notification_bus.url import refuse_unknown
 
 __all__ = ["NatsOptions", "client_settings", "read_credentials", "read_query"]
@@ -87,31 +87,11 @@ _REFUSED: Final[Mapping[str, str]] = {
 """Keywords of `nats.connect` that would break the contract of a bus, and what to do instead."""
 
 
-def _text(option: str, text: str) -> str:
-    if not text:
-        raise BusURLError(f"the option {option} is empty")
-    return text
-
-
-def _switch(option: str, text: str) -> bool:
-    switches = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if text.lower() not in switches:
-        raise BusURLError(f"the option {option}={text!r} is not true or false")
-    return switches[text.lower()]
-
-
-def _seconds(option: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise BusURLError(f"the option {option}={text!r} is not a number of seconds") from None
-
-
-QUERY: Final[Mapping[str, Callable[[str, str], Any]]] = {
-    **dict.fromkeys(("name", "user_credentials", "nkeys_seed", "tls_hostname"), _text),
-    **dict.fromkeys(("tls_ca_file", "tls_cert_file", "tls_key_file"), _text),
-    **dict.fromkeys(("tls_handshake_first", "dont_randomize"), _switch),
-    "connect_timeout": _seconds,
+QUERY: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("name", "user_credentials", "nkeys_seed", "tls_hostname"), str),
+    **dict.fromkeys(("tls_ca_file", "tls_cert_file", "tls_key_file"), str),
+    **dict.fromkeys(("tls_handshake_first", "dont_randomize"), bool),
+    "connect_timeout": float,
 }
 """The keywords that can stand in a URL."""
 
@@ -127,7 +107,15 @@ def read_query(query: list[tuple[str, str]]) -> dict[str, Any]:
     for name, text in query:
         if name in found:
             raise BusURLError(f"the option {name} stands twice in the URL: keep one")
-        found[name] = QUERY[name](name, text)
+        if not text:
+            raise BusURLError(f"the option {name} is empty")
+        if QUERY[name] is bool:
+            found[name] = read_switch(name, text)
+        else:
+            try:
+                found[name] = QUERY[name](text)
+            except ValueError:
+                raise BusURLError(f"the option {name}={text!r} is not a number of seconds") from None
     return found
 
 

@@ -54,7 +54,7 @@ class NatsWire:
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
         bus, client = self._bus, Client()
-        server = bus._pool.order()[0]
+        server = bus._pool.named[0]
         settings = bus._settings_for(server)
         try:
             with anyio.fail_after(_PATIENCE):
