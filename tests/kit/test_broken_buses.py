@@ -17,7 +17,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from notification_bus import GAP, BusNotification, MemoryBus
+from notification_bus import GAP, BrokerConnection, BusNotification, MemoryBus
 from notification_bus._fanout import Buffer, Subscription
 from notification_bus._loops import BackgroundTask
 from notification_bus.testing import Harness, Link, MemoryHarness, Timing, run_check
@@ -338,6 +338,10 @@ class CloseAsksAFrozenBroker(ReferenceBus):
             with suppress(ConnectionError):
                 await self.connection.check()
         await super()._stop()
+
+    async def prove(self, connection: BrokerConnection) -> None:
+        """Nothing ends the connection that it asks through."""
+        await anyio.sleep_forever()
 
 
 class CloseWaitsForTheFirstConnection(ReferenceBus):

@@ -198,7 +198,8 @@ class _FaultyConnection(BrokerConnection):
     async def break_off(self, *, wait: bool = False) -> None:
         """The connection breaks: whatever waits on it raises, what is unread is lost."""
         self._lost = self._lost or "the link was cut"
-        self._carrier.cancel()
+        if not self._carrier.done:  # it ends with its loop, and cannot be cancelled from another
+            self._carrier.cancel()
         self._link.notify()
         if wait:
             await self._carrier.wait()
