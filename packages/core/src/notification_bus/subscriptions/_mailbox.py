@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 import anyio
 
 from notification_bus.notification import BusNotification
-from notification_bus.subscriptions._methods import Key, uri_of
+from notification_bus.subscriptions._keys import Key, uri_of
 
 __all__ = ["Mailbox"]
 

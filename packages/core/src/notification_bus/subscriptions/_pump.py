@@ -53,6 +53,8 @@ class Pump:
         self._entered = anyio.Event()
         self._refusal: Exception | None = None
         self._ready = anyio.Event()
+        self.owes_gap = False
+        """Whether the next subscription begins with a gap: somebody was to be told of what happened before it."""
         self._trouble: Exception | None = None
         self._task = BackgroundTask(self._run, "notification_bus.subscriptions pump")
 
@@ -120,17 +122,17 @@ class Pump:
 
     async def _subscribe_again_and_again(self) -> None:
         backoff = Backoff(_LONGEST_PAUSE, self._random)
-        was_ready = warned = False
+        warned = False
         while True:
             since = anyio.current_time()
             try:
                 async with self._bus.subscribe() as notifications:
                     if warned:
                         _logger.info("subscribed to the bus again")
-                    if was_ready:
-                        # What was published since the subscription broke has reached nobody here.
+                    if self.owes_gap:
                         self._gap()
-                    was_ready = True
+                    # What is published from the end of this subscription to the next one will reach nobody here.
+                    self.owes_gap = True
                     since = anyio.current_time()
                     self._ready.set()
                     await self._read(notifications)

@@ -6,7 +6,7 @@ from reprlib import Repr
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeAlias, cast, final
 
-from notification_bus.subscriptions._methods import Key
+from notification_bus.subscriptions._keys import Key
 from notification_bus.subscriptions.errors import InvalidFilterError
 
 __all__ = ["Capabilities", "SubscriptionFilter"]
