@@ -13,15 +13,15 @@ from notification_bus.bus import NotificationBus
 from notification_bus.errors import BusNotReadyError
 from notification_bus.notification import BusNotification
 
-__all__ = ["Pump"]
+__all__ = ["LONGEST_PAUSE", "Pump"]
 
 _logger = logging.getLogger("notification_bus.subscriptions")
 
 _TURN: Final = 64
 """Notifications taken from a bus that never waits before the event loop gets a turn."""
 
-_LONGEST_PAUSE: Final = 2.0
-"""Seconds before a broken subscription is made anew, at most; a subscription that lasted longer was a healthy one."""
+LONGEST_PAUSE: Final = 2.0
+"""Seconds before a broken subscription or stream is made anew, at most. One that lasted longer was a healthy one."""
 
 
 class Pump:
@@ -121,7 +121,7 @@ class Pump:
                 _logger.warning("closing the bus failed", exc_info=True)
 
     async def _subscribe_again_and_again(self) -> None:
-        backoff = Backoff(_LONGEST_PAUSE, self._random)
+        backoff = Backoff(LONGEST_PAUSE, self._random)
         warned = False
         while True:
             since = anyio.current_time()
@@ -141,7 +141,7 @@ class Pump:
                 trouble = exc
             if self._ready.is_set():
                 self._ready = anyio.Event()
-                if anyio.current_time() - since > _LONGEST_PAUSE:
+                if anyio.current_time() - since > LONGEST_PAUSE:
                     # One that breaks as soon as it is made must not be made in a tight loop, nor warned of each time.
                     backoff.reset()
                     warned = False

@@ -35,13 +35,8 @@ class SignalChain:
         self._installed: list[tuple[signal.Signals, Any, Any]] = []
         self.renew()
 
-    @property
-    def loop(self) -> object:
-        """The event loop that hears of the signals."""
-        return self._loop
-
     def renew(self) -> None:
-        """Chain to whoever has taken a signal over since: FastMCP enters the lifespan before uvicorn takes them."""
+        """Chain to handlers that were set since: FastMCP enters the lifespan before uvicorn sets its own."""
         if self._on:
             for number in _SIGNALS:
                 current = signal.getsignal(number)
