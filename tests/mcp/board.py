@@ -6,7 +6,7 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -59,7 +59,10 @@ Kind = Literal["tools", "prompts", "resources", "task"]
 
 def build(name: str, subscriptions: McpSubscriptions, *, sdk_streams: bool = False) -> MCPServer[dict[str, object]]:
     """A server whose tools do nothing but tell of changes; its streams are ours, or the SDK's over our seam."""
-    lifespan = (lambda _: subscriptions.lifespan()) if sdk_streams else subscriptions.lifespan
+
+    def lifespan(server: object) -> AbstractAsyncContextManager[dict[str, object]]:
+        return subscriptions.lifespan(None if sdk_streams else server)
+
     mcp = MCPServer(name, subscriptions=subscriptions, lifespan=lifespan, log_level="WARNING")
 
     @mcp.tool()

@@ -113,7 +113,7 @@ async def _over_stdio(server: Server[Any]) -> None:
 
 def in_memory(server: Any) -> Any:
     """What the SDK's client connects to: it knows nothing of FastMCP."""
-    return server if isinstance(server, MCPServer | Server) else server._mcp_server
+    return getattr(server, "_mcp_server", server)
 
 
 @contextmanager

@@ -120,7 +120,7 @@ def watch_lists(server: object, tell: Callable[[BusNotification], None]) -> None
         _wrap(known._resource_manager, "add_template", _always(_RESOURCES), tell)  # noqa: SLF001
         return
     provider = known.local_provider
-    _wrap(provider, "_add_component", lambda component: _kind_of_key(component.key), tell)
+    _wrap(provider, "_add_component", _kind_of_component, tell)
     _wrap(provider, "_remove_component", _kind_of_key, tell)
     for owner in (server, provider):
         for name in ("enable", "disable"):
@@ -131,6 +131,10 @@ def watch_lists(server: object, tell: Callable[[BusNotification], None]) -> None
 
 def _always(*notifications: BusNotification) -> Callable[..., tuple[BusNotification, ...]]:
     return lambda *_, **__: notifications
+
+
+def _kind_of_component(component: Any) -> tuple[BusNotification, ...]:
+    return _kind_of_key(component.key)
 
 
 def _kind_of_key(key: str) -> tuple[BusNotification, ...]:

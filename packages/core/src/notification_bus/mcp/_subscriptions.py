@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, cast
 from weakref import WeakSet
 
 from mcp.server.lowlevel import Server
@@ -186,7 +186,7 @@ class McpSubscriptions:
                 "lifespan=subscriptions.lifespan)"
             )
         if self._watch:
-            watch_lists(server, self._registry.publish_soon)
+            watch_lists(cast("object", server), self._registry.publish_soon)
         parts = (low_level, self._capabilities, self._registry, self._authorizer, self._floods)
         if not (keep and low_level.get_request_handler(_LISTEN)):
             low_level.add_request_handler(_LISTEN, SubscriptionsListenRequestParams, ListenHandler(*parts))
