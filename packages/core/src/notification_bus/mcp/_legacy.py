@@ -142,7 +142,7 @@ class LegacyClients:
             raise
 
     async def _watch(self, ctx: ServerRequestContext[Any, Any], client: "_Client", uri: str) -> bool:
-        """Whether the client hears of a resource only from now on."""
+        """Add a resource to the client's stream; return whether it is new there."""
         with as_protocol_errors(self._floods):
             asked = self._registry.narrow(SubscriptionFilter(resource_subscriptions=(uri,)), client.can)
             if asked.is_empty:
@@ -292,7 +292,7 @@ class _Client:
             self._asked = stream.accepted
 
     async def _ask_again(self) -> None:
-        """Take away what is not allowed any more: an answer of `authorize` holds no longer than a stream lasts."""
+        """Remove what is no longer allowed: an answer of `authorize` holds no longer than a stream lasts."""
         if self._asked.is_empty:
             return
         try:

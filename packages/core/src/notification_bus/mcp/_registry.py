@@ -1,4 +1,4 @@
-"""The registry of a server: how it starts, hears of signals, and is reached from threads."""
+"""The registry of a server: starting, signals, and publishing from threads."""
 
 import asyncio
 import logging

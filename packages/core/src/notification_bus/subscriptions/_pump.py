@@ -27,8 +27,8 @@ LONGEST_PAUSE: Final = 2.0
 class Pump:
     """Enters a bus, subscribes to it for as long as the pump lives, and hands on what it hears.
 
-    A bus of this project mends itself, so its subscription never ends. One that a user wrote may raise or end; it is
-    subscribed to again, after a pause that grows, and a gap is announced.
+    A bus of this project reconnects by itself, so its subscription never ends. One that a user wrote may raise or end;
+    it is subscribed to again, after a pause that grows, and a gap is announced.
 
     Args:
         bus: The bus; entered where it is a context manager.
@@ -54,7 +54,7 @@ class Pump:
         self._refusal: Exception | None = None
         self._ready = anyio.Event()
         self.owes_gap = False
-        """Whether the next subscription begins with a gap: somebody was to be told of what happened before it."""
+        """Whether the next subscription begins with a gap, since changes before it may have been missed."""
         self._trouble: Exception | None = None
         self._task = BackgroundTask(self._run, "notification_bus.subscriptions pump")
 
@@ -74,12 +74,12 @@ class Pump:
             raise self._refusal
 
     async def wait_ready(self) -> None:
-        """Wait until the subscription is ready, for ever if need be."""
+        """Wait until the subscription is ready, without a limit."""
         while not self._ready.is_set():
             await self._ready.wait()
 
     def not_ready(self, timeout: float) -> BusNotReadyError:
-        """The error for whoever has waited long enough."""
+        """Return the error for a caller that has waited long enough."""
         cause = self._trouble
         said = f": {type(cause).__name__}: {cause}" if cause is not None else ", and has not said why"
         error = BusNotReadyError(
@@ -131,7 +131,7 @@ class Pump:
                         _logger.info("subscribed to the bus again")
                     if self.owes_gap:
                         self._gap()
-                    # What is published from the end of this subscription to the next one will reach nobody here.
+                    # What is published between this subscription and the next one does not reach this node.
                     self.owes_gap = True
                     since = anyio.current_time()
                     self._ready.set()

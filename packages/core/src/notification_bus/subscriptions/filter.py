@@ -113,7 +113,7 @@ class SubscriptionFilter:
         )
 
     def intersect(self, other: "SubscriptionFilter") -> Self:
-        """What both ask for: no more than this filter, whoever made the other.
+        """What both ask for: never more than this filter, whatever the other holds.
 
         Members of `extra` stay where both have them, with this filter's value.
         """

@@ -1,4 +1,4 @@
-"""The streams that this process holds, and the one way by which notifications reach them."""
+"""The registry: the streams of this process, fed by one subscription to a bus."""
 
 import logging
 import random
@@ -38,13 +38,13 @@ _TURN: Final = 64
 """Notifications published without a bus before the event loop gets a turn."""
 
 _STEP: Final = 0.01
-"""Seconds between two looks at who is to be told of a gap: nobody sees less, and ten thousand timers cost more."""
+"""Seconds between two checks of which streams are due to be told of a gap: cheaper than a timer for each."""
 
 
 class SubscriptionRegistry(ReferenceCounted):
     """The live streams of one node, fed by a bus.
 
-    It is entered before use, as often as one likes, and stopped by the last exit; it may be entered again, also on
+    Enter it before use, any number of times; the last exit stops it. It may be entered again afterwards, also on
     another event loop. Entering enters the bus, too, and does not wait for the broker: an application comes up while
     its broker is down. Opening a *stream* waits for the bus, since an acknowledged stream that misses the next change
     is worse than none.
