@@ -14,8 +14,9 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
+from notification_bus import JsonValue
 from notification_bus.bus import NotificationBus
-from notification_bus.notification import BusNotification, JsonValue
+from notification_bus.notification import BusNotification
 from notification_bus.testing._hooks import Hooks
 from notification_bus.testing._process import Child, start_child
 from notification_bus.testing._tasks import run_in_new_loop

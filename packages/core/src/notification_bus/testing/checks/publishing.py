@@ -10,8 +10,9 @@ from typing import Any, Final, cast
 
 from anyio.lowlevel import checkpoint
 
+from notification_bus import JsonObject
 from notification_bus.bus import NotificationBus
-from notification_bus.notification import BusNotification, JsonObject, decode_bodies
+from notification_bus.notification import BusNotification, decode_bodies
 from notification_bus.testing.context import Context
 from notification_bus.testing.harness import Link, Observed
 from notification_bus.testing.pump import Pump

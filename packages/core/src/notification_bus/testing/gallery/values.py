@@ -4,8 +4,9 @@ import json
 from contextlib import suppress
 from typing import Any
 
+from notification_bus import JsonObject
 from notification_bus.errors import MalformedBodyError
-from notification_bus.notification import BusNotification, JsonObject
+from notification_bus.notification import BusNotification
 from notification_bus.testing.gallery.mutant import broken
 from notification_bus.testing.gallery.reference import ReferenceBus
 from notification_bus.testing.simulated import BrokerRefusedError, SimulatedConnection
