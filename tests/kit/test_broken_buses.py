@@ -6,8 +6,6 @@ The gallery has a broken bus for each check. A check that makes several promises
 import asyncio
 import socket
 import threading
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from itertools import count
 from types import TracebackType
 from typing import Any, ClassVar, Final
@@ -20,28 +18,16 @@ from anyio.lowlevel import checkpoint
 from notification_bus import GAP, BusNotification, MemoryBus
 from notification_bus._fanout import Buffer, Subscription
 from notification_bus._loops import BackgroundTask
-from notification_bus.testing import Harness, Link, MemoryHarness, Timing, run_check
+from notification_bus.testing import Harness, Timing, memory_harness, run_check
 from tests.kit.gallery import ReferenceBus, gallery_harness
 from tests.kit.gallery.stream import Stream
 
 QUICK: Final = Timing(wait=0.5, silence=0.02, deadline=10.0)
 
 
-class _Harness:
+def _harness(bus: type[MemoryBus]) -> Harness:
     """The harness of `MemoryBus`, for another class."""
-
-    capabilities = MemoryHarness.capabilities
-
-    def __init__(self, bus: type[MemoryBus]) -> None:
-        self._bus = bus
-
-    def build(self, channel: str) -> MemoryBus:
-        return self._bus(channel, max_body=65_536, buffer=16)
-
-    @asynccontextmanager
-    async def instance(self, channel: str, link: Link | None = None) -> AsyncGenerator[MemoryBus]:
-        async with self.build(channel) as bus:
-            yield bus
+    return Harness(lambda channel: bus(channel, max_body=65_536, buffer=16), memory_harness().capabilities)
 
 
 # -- subscriptions and buffers
@@ -427,7 +413,7 @@ BROKEN: Final[list[tuple[type[MemoryBus] | type[ReferenceBus], str, str]]] = [
 def test_a_promise_that_is_broken_fails_its_check_by_these_words(
     bus: type[MemoryBus] | type[ReferenceBus], id_: str, fragment: str
 ) -> None:
-    harness: Harness = gallery_harness(bus) if issubclass(bus, ReferenceBus) else _Harness(bus)
+    harness: Harness = gallery_harness(bus) if issubclass(bus, ReferenceBus) else _harness(bus)
     try:
         result = run_check(id_, harness, timing=QUICK)
     finally:

@@ -1,13 +1,13 @@
 """A harness for any bus that can be built on the simulated broker."""
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from types import TracebackType
 from typing import Final, Protocol, Self
 
 from notification_bus.bus import NotificationBus
-from notification_bus.testing.harness import Capabilities, Link
+from notification_bus.testing.harness import Capabilities, Harness, Link
 from tests.kit.simulated.bridge import listen
 from tests.kit.simulated.broker import SimulatedBroker
 from tests.kit.simulated.link import SimulatedLink
@@ -25,7 +25,7 @@ class ContextBus(NotificationBus, Protocol):
     ) -> bool | None: ...
 
 
-class SimulatedHarness:
+class SimulatedHarness(Harness):
     """Faults and wire for nothing: give a function that builds a bus on a link and a channel.
 
         harness = SimulatedHarness(lambda link, channel: MyBus(link, channel, buffer=16), Capabilities(buffer=16))
@@ -46,29 +46,21 @@ class SimulatedHarness:
         broker: SimulatedBroker | None = None,
         child: Callable[[int], str] | None = None,
     ) -> None:
-        self.capabilities: Final = capabilities
         self.simulated: Final = broker or SimulatedBroker(max_body=capabilities.max_body)
-        self.wire: Final = self.simulated
-        self.broker: Final = "simulated broker"
+        super().__init__(capabilities=capabilities, wire=self.simulated, broker="simulated broker")
         self._construct = construct
         self._child = child
 
     @cached_property
-    def child(self) -> str | None:
+    def child(self) -> str | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
         """How another process builds the same bus."""
         return None if self._child is None else self._child(listen(self.simulated))
 
-    def build(self, channel: str) -> ContextBus:
+    def build(self, channel: str, link: Link | None = None) -> ContextBus:
         """A bus on that channel, not started."""
-        return self._construct(SimulatedLink(self.simulated), channel)
-
-    @asynccontextmanager
-    async def instance(self, channel: str, link: Link | None = None) -> AsyncGenerator[ContextBus, None]:
-        """A started bus on that channel."""
         if link is not None and not isinstance(link, SimulatedLink):
             raise TypeError(f"a bus on the simulated broker needs a link of its kind, not {type(link).__name__}")
-        async with self._construct(link or SimulatedLink(self.simulated), channel) as bus:
-            yield bus
+        return self._construct(link or SimulatedLink(self.simulated), channel)
 
     def link(self) -> AbstractAsyncContextManager[SimulatedLink]:
         """A new link for one instance."""
