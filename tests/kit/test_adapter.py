@@ -20,9 +20,9 @@ class TestMemory(BusContract):
 _DEAF = """
 from contextlib import asynccontextmanager
 from notification_bus import MemoryBus
-from notification_bus.testing import Capabilities
+from notification_bus.testing import Capabilities, Harness
 
-class Deaf:
+class Deaf(Harness):
     capabilities = Capabilities(buffer=16)
 
     @asynccontextmanager

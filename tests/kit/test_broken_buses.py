@@ -27,7 +27,11 @@ QUICK: Final = Timing(wait=0.5, silence=0.02, deadline=10.0)
 
 def _harness(bus: type[MemoryBus]) -> Harness:
     """The harness of `MemoryBus`, for another class."""
-    return Harness(lambda channel: bus(channel, max_body=65_536, buffer=16), memory_harness().capabilities)
+
+    def build(channel: str) -> MemoryBus:
+        return bus(channel, max_body=65_536, buffer=16)
+
+    return Harness(build, memory_harness().capabilities)
 
 
 # -- subscriptions and buffers

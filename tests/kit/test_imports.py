@@ -34,5 +34,5 @@ def test_what_is_public_is_listed_in_order_and_is_there() -> None:
 
 
 def test_every_module_of_the_kit_lists_what_is_public() -> None:
-    for module in ("manifest", "runner", "harness", "harnesses", "timing", "outcome", "context", "traffic", "report"):
+    for module in ("check", "runner", "harness", "harnesses", "timing", "outcome", "context", "traffic", "report"):
         assert import_module(f"notification_bus.testing.{module}").__all__

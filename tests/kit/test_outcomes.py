@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 import pytest
 
 from notification_bus import MemoryBus, NotificationBus
 from notification_bus.testing import (
-    MANIFEST,
+    CHECKS,
     Context,
     Harness,
     KnownFailure,
@@ -21,7 +22,6 @@ from notification_bus.testing import (
     run_suite,
     select_checks,
 )
-from notification_bus.testing.checks import FUNCTIONS
 
 QUICK: Final = Timing(wait=0.3, silence=0.02, deadline=5.0)
 LINK: Final = "https://example.invalid/1"
@@ -109,7 +109,7 @@ def test_a_hook_that_turns_out_to_be_missing_is_untestable_too(monkeypatch: pyte
     async def check(kit: Context) -> None:
         kit.untestable("for want of a reason")
 
-    monkeypatch.setitem(FUNCTIONS, "deliver.echo", check)
+    monkeypatch.setitem(CHECKS, "deliver.echo", replace(CHECKS["deliver.echo"], function=check))
     result = run_check("deliver.echo", Hooked())
     assert (result.outcome, result.reason) == ("untestable", "for want of a reason")
 
@@ -172,7 +172,7 @@ def test_a_suite_runs_every_check_on_every_declared_library_and_tells_each_resul
 
 
 def test_patterns_select_checks_and_one_that_matches_nothing_is_an_error() -> None:
-    assert select_checks(None) == MANIFEST
+    assert select_checks(None) == tuple(CHECKS.values())
     assert _ids(select_checks(["wire.*", "deliver.echo"])) == [
         "deliver.echo",
         "wire.body_is_exact",

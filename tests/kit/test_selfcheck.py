@@ -156,7 +156,7 @@ def test_one_that_gives_the_same_object_twice() -> None:
 def test_one_that_builds_the_same_object_twice() -> None:
     harness = Harness()
     bus = MemoryBus("kit")
-    harness.replace(build=partial(same, bus))
+    harness.replace(build=partial(same, bus), instance=harness.honest.instance)
     assert "`build` returned the same object twice" in the_only(found(harness), "build")
 
 

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -28,7 +29,7 @@ from notification_bus.testing import (
     runner,
 )
 from notification_bus.testing import _watch as watch
-from notification_bus.testing.checks import FUNCTIONS
+from notification_bus.testing.checks import CHECKS
 
 CHECK: Final = "deliver.echo"
 
@@ -41,7 +42,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(watch, "_GRACE", 0.05)
 
     def run_in_place(function: Callable[[Context], Awaitable[None]], backend: str = "asyncio") -> Result:
-        monkeypatch.setitem(FUNCTIONS, CHECK, function)
+        monkeypatch.setitem(CHECKS, CHECK, replace(CHECKS[CHECK], function=function))
         return run_check(CHECK, memory_harness(), backend=backend, timing=Timing(wait=0.2, deadline=1.0))
 
     return run_in_place
@@ -253,7 +254,7 @@ def test_the_first_failure_is_not_replaced_by_that_of_tearing_down(
         async with kit.instance():
             kit.fail("that it works", "that it does not")
 
-    monkeypatch.setitem(FUNCTIONS, CHECK, check)
+    monkeypatch.setitem(CHECKS, CHECK, replace(CHECKS[CHECK], function=check))
     result = run_check(CHECK, _FailsToStop(), backend=backend)
     assert result.reason == "promised: that it works\n    seen: that it does not"
     assert "while tearing down" in result.detail
@@ -265,7 +266,7 @@ def test_an_error_of_the_bus_comes_before_that_of_tearing_down(monkeypatch: pyte
         async with kit.instance():
             raise ValueError("the first")
 
-    monkeypatch.setitem(FUNCTIONS, CHECK, check)
+    monkeypatch.setitem(CHECKS, CHECK, replace(CHECKS[CHECK], function=check))
     reason = run_check(CHECK, _FailsToStop(), backend=backend).reason
     assert reason.startswith("while using an instance on channel")
     assert reason.endswith("ValueError: the first\nand then: OSError: while tearing down")
@@ -277,7 +278,7 @@ def test_an_error_of_tearing_down_alone_is_a_failure(monkeypatch: pytest.MonkeyP
         async with kit.instance():
             pass
 
-    monkeypatch.setitem(FUNCTIONS, CHECK, check)
+    monkeypatch.setitem(CHECKS, CHECK, replace(CHECKS[CHECK], function=check))
     reason = run_check(CHECK, _FailsToStop(), backend=backend).reason
     assert reason.startswith("while stopping an instance")
     assert reason.endswith("OSError: while tearing down")
@@ -352,7 +353,7 @@ def test_under_stress_what_cannot_be_told_apart_is_reported_by_itself(monkeypatc
     async def check(kit: Context) -> None:
         logging.getLogger("somebody").error("it went wrong")
 
-    monkeypatch.setitem(FUNCTIONS, CHECK, check)
+    monkeypatch.setitem(CHECKS, CHECK, replace(CHECKS[CHECK], function=check))
     results = run_stress(memory_harness(), copies=2, only=[CHECK])
     assert [(result.id, result.outcome) for result in results] == [
         (CHECK, "passed"),

@@ -6,7 +6,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Final
 
-from notification_bus.testing.manifest import MANIFEST, find_check
+from notification_bus.testing.checks import CHECKS
 from notification_bus.testing.outcome import Result
 from notification_bus.testing.runner import run_check
 from notification_bus.testing.timing import Timing
@@ -52,7 +52,7 @@ def designated_cells(backend: str = "asyncio") -> list[Cell]:
 
 def every_cell(backend: str = "asyncio") -> list[Cell]:
     """The reference bus and each broken one, with every check."""
-    return [Cell(bus, check.id, backend) for bus in (ReferenceBus.__name__, *MUTANTS) for check in MANIFEST]
+    return [Cell(bus, check.id, backend) for bus in (ReferenceBus.__name__, *MUTANTS) for check in CHECKS.values()]
 
 
 def caught(mutant: Mutant, result: Result) -> bool:
@@ -75,14 +75,14 @@ def run_cells(cells: Iterable[Cell], *, jobs: int = 8) -> Iterator[tuple[Cell, R
 
 def _run(cell: Cell) -> Result:
     timing = _QUICK
-    if cell.bus == ReferenceBus.__name__ or "process" in find_check(cell.check).needs:
+    if cell.bus == ReferenceBus.__name__ or "process" in CHECKS[cell.check].needs:
         timing = _PATIENT
     return run_check(cell.check, gallery_harness(find_bus(cell.bus)), backend=cell.backend, timing=timing)
 
 
 def render_matrix(results: Mapping[Cell, Result]) -> str:
     """The matrix as text, a line for each bus and a column for each check."""
-    checks = [check.id for check in MANIFEST]
+    checks = list(CHECKS)
     rows = sorted({cell.bus for cell in results}, key=_place)
     width = max(len(bus) for bus in rows)
     lines = [
@@ -109,7 +109,7 @@ def _place(bus: str) -> tuple[int, int]:
     """Ordered by the check that is to catch them, the reference bus first."""
     if bus not in MUTANTS:
         return -1, -1
-    return [check.id for check in MANIFEST].index(MUTANTS[bus].check), list(MUTANTS).index(bus)
+    return list(CHECKS).index(MUTANTS[bus].check), list(MUTANTS).index(bus)
 
 
 def _sign(bus: str, check: str, result: Result | None) -> str:

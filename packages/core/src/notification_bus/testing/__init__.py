@@ -7,11 +7,12 @@ here that imports pytest, which is why this one does not import it); or from a p
 """
 
 from notification_bus.testing._proxy import FaultProxy
+from notification_bus.testing.check import Check, Claim, Level, Need
+from notification_bus.testing.checks import CHECKS
 from notification_bus.testing.context import Context
 from notification_bus.testing.faulty import FaultyLink
 from notification_bus.testing.harness import Capabilities, DeafLink, Harness, Link, Observed, Wire
 from notification_bus.testing.harnesses import ConnectionWire, broker_bus_harness, memory_harness, url_harness
-from notification_bus.testing.manifest import MANIFEST, Check, Claim, Level, Need, find_check
 from notification_bus.testing.outcome import CheckFailedError, KnownFailure, Outcome, Result, UntestableError
 from notification_bus.testing.pump import Pump
 from notification_bus.testing.report import Header, describe
@@ -21,7 +22,7 @@ from notification_bus.testing.specs import SpecError, load_harness
 from notification_bus.testing.timing import Timing
 
 __all__ = [
-    "MANIFEST",
+    "CHECKS",
     "Capabilities",
     "Check",
     "CheckFailedError",
@@ -50,7 +51,6 @@ __all__ = [
     "broker_bus_harness",
     "describe",
     "examine_harness",
-    "find_check",
     "iter_suite",
     "load_harness",
     "memory_harness",

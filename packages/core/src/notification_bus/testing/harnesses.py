@@ -366,6 +366,8 @@ class ConnectionWire:
             ValueError: The broker does not take them.
         """
         async with self._connected(channel) as connection:
+            if len(body) > connection.max_body:
+                raise ValueError(f"the broker carries at most {connection.max_body} bytes, and these are {len(body)}")
             try:
                 await connection.send([body])
             except SendRefusedError as exc:
