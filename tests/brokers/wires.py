@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from notification_bus.testing import Observed
-from notification_bus_nats._subject import subject_of
+from notification_bus_nats._bus import subject_of
 from tests.brokers._base import Kind
 from tests.brokers._witness import witness
 
