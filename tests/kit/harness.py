@@ -1,11 +1,10 @@
 """A harness for every bus that runs on a hub: `HubBus`, the reference bus and the broken ones."""
 
-from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from typing import Final
 
-from notification_bus.testing import Capabilities, FaultyLink, Link
+from notification_bus.testing import Capabilities, FaultyLink, Harness, Link
 from tests.kit.bridge import listen
 from tests.kit.gallery.reference import ReferenceBus
 from tests.kit.hub import Hub, HubBus
@@ -13,7 +12,7 @@ from tests.kit.hub import Hub, HubBus
 __all__ = ["HubHarness"]
 
 
-class HubHarness:
+class HubHarness(Harness):
     """Every hook of the kit. Sizes and times are small, so that a check is quick, and generous to a busy machine.
 
     Args:
@@ -23,9 +22,7 @@ class HubHarness:
 
     def __init__(self, bus: type[HubBus | ReferenceBus] = ReferenceBus, *, hub: Hub | None = None) -> None:
         self.hub: Final = hub or Hub(max_body=8192)
-        self.wire: Final = self.hub
-        self.broker: Final = "hub"
-        self.capabilities: Final = Capabilities(
+        capabilities = Capabilities(
             buffer=16,
             outbox=32,
             max_body=self.hub.max_body,
@@ -36,16 +33,17 @@ class HubHarness:
             backends=("asyncio", "trio"),
             drop_logger=f"notification_bus.{bus.broker}",
         )
+        super().__init__(capabilities=capabilities, wire=self.hub, broker="hub")
         self._bus: Final = bus
 
     @cached_property
-    def child(self) -> str:
+    def child(self) -> str:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
         """How another process builds the same bus."""
         return f"tests.kit.child:{self._bus.__name__}_at_{listen(self.hub)}"
 
-    def build(self, channel: str) -> HubBus | ReferenceBus:
+    def build(self, channel: str, link: Link | None = None) -> HubBus | ReferenceBus:
         """A bus on that channel, not started."""
-        return self._bus(
+        bus = self._bus(
             self.hub,
             channel,
             buffer=16,
@@ -56,17 +54,11 @@ class HubHarness:
             close_timeout=0.5,
             backoff_cap=0.2,
         )
-
-    @asynccontextmanager
-    async def instance(self, channel: str, link: Link | None = None) -> AsyncGenerator[HubBus | ReferenceBus]:
-        """A started bus on that channel."""
-        bus = self.build(channel)
         if link is not None:
             if not isinstance(link, FaultyLink):
                 raise TypeError(f"this harness has links of its own, and was given a {type(link).__name__}")
             link.lead(bus)
-        async with bus:
-            yield bus
+        return bus
 
     def link(self) -> AbstractAsyncContextManager[FaultyLink]:
         """A new link for one instance."""

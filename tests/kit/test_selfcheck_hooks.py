@@ -131,7 +131,7 @@ def lying_link(harness: Harness, fault: str, does: Callable[[FaultyLink], Callab
             setattr(made, fault, does(made))
             yield made
 
-    harness.link = link
+    harness.replace(link=link)
 
 
 async def do_nothing(*_: object) -> None:
@@ -186,7 +186,7 @@ class Counting(FaultyLink):
 
 def test_one_that_does_not_count_refused_connections() -> None:
     harness = Harness()
-    harness.link = Counting.open
+    harness.replace(link=Counting.open)
     assert "`attempts` does not grow while `refuse` refuses connections" in the_only(found(harness), "link")
 
 
@@ -202,13 +202,13 @@ class Uncounted(FaultyLink):
 
 def test_one_that_counts_nothing() -> None:
     harness = Harness()
-    harness.link = Uncounted.open
+    harness.replace(link=Uncounted.open)
     assert "`attempts` is 0 after an instance has connected through the link" in str(found(harness))
 
 
 def test_one_whose_instances_ignore_their_link() -> None:
     harness = Harness()
-    harness.instance = partial(past_the_link, harness)
+    harness.replace(instance=partial(past_the_link, harness))
     text = str(found(harness))
     assert "either `instance` does not go through the link that it is given" in text
     assert "after `delay`, `stall`, `blackhole`, `cut`, `refuse` and `deaf` notifications arrive" in text
@@ -221,7 +221,7 @@ def test_one_whose_link_leads_nowhere() -> None:
     def instance(channel: str, link: Any = None) -> Any:
         return (elsewhere if link else harness.honest).instance(channel, link)
 
-    harness.instance = instance
+    harness.replace(instance=instance)
     assert "an instance that goes through a link with no fault on it hears nothing, and others do" in str(
         found(harness)
     )
@@ -242,17 +242,17 @@ def test_one_whose_link_cannot_be_entered_or_lacks_a_fault() -> None:
         yield
 
     harness = Harness()
-    harness.link = few
+    harness.replace(link=few)
     assert "yielded a Few, which has no `delay`, no `stall`, no `blackhole`" in the_only(found(harness), "link")
-    harness.link = raises
+    harness.replace(link=raises)
     assert "`link` raised OSError: no port is free" in the_only(found(harness), "link")
-    harness.link = Few
+    harness.replace(link=Few)
     assert "`link` returned a Few, which is no async context manager" in the_only(found(harness), "link")
 
 
 def test_what_a_fault_says_is_told_once() -> None:
     """Though several probes come upon it."""
     harness = Harness()
-    harness.instance = partial(past_the_link, harness)
+    harness.replace(instance=partial(past_the_link, harness))
     lines = str(found(harness)).splitlines()
     assert len(lines) == len(set(lines))
