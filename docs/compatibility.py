@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, cast
 
-from notification_bus.testing import CHECKS, MemoryHarness, run_suite, url_harness
+from notification_bus.testing import CHECKS, memory_harness, run_suite, url_harness
 from tests.brokers import KINDS, Provider, available_flavours
 
 PAGE: Final = Path(__file__).parent / "compatibility.md"
@@ -23,7 +23,7 @@ MAX_BODY: Final = {"redis": 1_048_576, "nats": 1_048_576, "postgres": 7_999}
 @contextmanager
 def harnesses() -> Generator[dict[str, Any]]:
     """Each bus on each server, by the head of its column."""
-    found: dict[str, Any] = {"MemoryBus": MemoryHarness()}
+    found: dict[str, Any] = {"MemoryBus": memory_harness()}
     provider = Provider("local")
     contexts: list[Any] = []
     try:

@@ -9,23 +9,24 @@ import anyio
 
 from notification_bus import MemoryBus, NotificationBus
 from notification_bus.testing import Capabilities
-from tests.kit.gallery import find_bus, gallery_harness
-from tests.kit.simulated import SimulatedBus, SimulatedHarness, SimulatedLink
+from tests.kit.gallery import find_bus
+from tests.kit.harness import HubHarness
+from tests.kit.hub import HubBus
 
 PASSWORD = "hunter2"
 _numbers = count()
 
-harness = gallery_harness()
+harness = HubHarness()
 
 
-def drops_silently() -> SimulatedHarness:
+def drops_silently() -> HubHarness:
     """Fails one check of the group `slow`."""
-    return gallery_harness(find_bus("DropsSilently"))
+    return HubHarness(find_bus("DropsSilently"))
 
 
-def make_bus(channel: str) -> SimulatedBus:
+def make_bus(channel: str) -> HubBus:
     """A `BrokerBus`, for which a harness is made."""
-    return SimulatedBus(SimulatedLink(harness.simulated), channel)
+    return HubBus(harness.hub, channel)
 
 
 class Bare:

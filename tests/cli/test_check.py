@@ -54,7 +54,7 @@ def test_an_object_a_class_and_a_bus_will_do(name: str) -> None:
 
 
 def test_a_module_is_found_in_the_folder_where_one_is(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("from notification_bus.testing import MemoryHarness as harness")
+    (tmp_path / "mine.py").write_text("from notification_bus.testing import memory_harness as harness")
     done = subprocess.run(
         [sys.executable, "-P", "-m", "notification_bus.cli", "check", "mine:harness", "--only", "deliver.echo"],
         cwd=tmp_path,

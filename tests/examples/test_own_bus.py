@@ -15,10 +15,8 @@ import aio_pika
 import pytest
 
 from examples.own_bus.amqp_bus import AmqpBus
-from notification_bus import OpenableBus
-from notification_bus.testing import BrokerHarness, Observed
+from notification_bus.testing import Harness, Observed, url_harness
 from notification_bus.testing.contract import BusContract
-from notification_bus.testing.harnesses import SMALL, small_capabilities
 from tests.brokers import free_port, until
 
 FOLDER = Path(__file__).parents[2] / "examples" / "own_bus"
@@ -104,22 +102,17 @@ class AmqpWire:
             yield seen
 
 
-def make_harness(url: str) -> BrokerHarness:
-    def build(url: str, channel: str) -> OpenableBus:
-        return AmqpBus(url, channel=channel, **SMALL)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-
-    options = {name: str(value) for name, value in SMALL.items()}
-    return BrokerHarness(
+def make_harness(url: str) -> Harness:
+    return url_harness(
         url,
-        capabilities=small_capabilities(options, max_body=100_000),
-        build=build,
+        opener=AmqpBus.from_url,
         wire=AmqpWire(url),
-        broker="RabbitMQ",
         child="tests.examples.test_own_bus:child_harness",
+        broker="RabbitMQ",
     )
 
 
-def child_harness() -> BrokerHarness:
+def child_harness() -> Harness:
     """What a child process of the kit builds."""
     return make_harness(os.environ["OWN_BUS_URL"])
 
@@ -130,7 +123,7 @@ class TestTheBusOfThePage(BusContract):
     strict = True
 
     @pytest.fixture
-    def harness(self, url: str, monkeypatch: pytest.MonkeyPatch) -> BrokerHarness:
+    def harness(self, url: str, monkeypatch: pytest.MonkeyPatch) -> Harness:
         monkeypatch.setenv("OWN_BUS_URL", url)
         return make_harness(url)
 

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from notification_bus.testing import Capabilities, Examination, examine_harness
-from tests.kit.gallery import ReferenceBus, gallery_harness
-from tests.kit.simulated import SimulatedHarness
+from notification_bus import testing
+from notification_bus.testing import Examination, examine_harness
+from tests.kit.gallery import ReferenceBus
+from tests.kit.harness import HubHarness
 
 __all__ = ["PATIENCE", "Harness", "found", "the_only"]
 
@@ -12,21 +13,23 @@ PATIENCE = 1.5
 """Seconds to wait for what must come, here."""
 
 
-class Harness:
+class Harness(testing.Harness):
     """That of the reference bus, for a test to replace one member of."""
 
+    wire: Any
+
     def __init__(self, bus: type[ReferenceBus] = ReferenceBus) -> None:
-        self.honest: SimulatedHarness = gallery_harness(bus)
-        self.capabilities: Capabilities = self.honest.capabilities
-        self.wire: Any = self.honest.wire
-        self.link: Any = self.honest.link
-        self.instance: Any = self.honest.instance
-        self.build: Any = self.honest.build
-        self.child: Any = None
+        self.honest: Any = HubHarness(bus)
+        super().__init__(self.honest.build, self.honest.capabilities, link=self.honest.link, wire=self.honest.wire)
+
+    def replace(self, **members: Any) -> None:
+        """Have other members, of any type; `None` for a hook that is not there."""
+        for name, value in members.items():
+            setattr(self, f"_{name}" if value is None and name in ("link", "build") else name, value)
 
 
-def found(harness: object, backend: str = "asyncio") -> Examination:
-    return examine_harness(harness, backend=backend, patience=PATIENCE)  # type: ignore[arg-type]
+def found(harness: testing.Harness, backend: str = "asyncio") -> Examination:
+    return examine_harness(harness, backend=backend, patience=PATIENCE)
 
 
 def the_only(examination: Examination, member: str) -> str:

@@ -6,7 +6,7 @@ pytest_plugins = ["pytester"]
 
 _MEMORY = """
 import pytest
-from notification_bus.testing import KnownFailure, MemoryHarness, Timing
+from notification_bus.testing import Harness, KnownFailure, Timing, memory_harness
 from notification_bus.testing.contract import BusContract
 
 class TestMemory(BusContract):
@@ -20,9 +20,9 @@ class TestMemory(BusContract):
 _DEAF = """
 from contextlib import asynccontextmanager
 from notification_bus import MemoryBus
-from notification_bus.testing import Capabilities
+from notification_bus.testing import Capabilities, Harness
 
-class Deaf:
+class Deaf(Harness):
     capabilities = Capabilities(buffer=16)
 
     @asynccontextmanager
@@ -37,7 +37,7 @@ _BARE = ("-p", "no:anyio", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"
 
 
 def _write(
-    pytester: pytest.Pytester, attributes: str = "pass", harness: str = "MemoryHarness()", more: str = ""
+    pytester: pytest.Pytester, attributes: str = "pass", harness: str = "memory_harness()", more: str = ""
 ) -> None:
     pytester.makepyfile(test_bus=more + _MEMORY.format(attributes=attributes.replace("\n", "\n    "), harness=harness))
 
@@ -147,7 +147,7 @@ def test_a_class_of_its_own_beside_the_generated_tests_and_a_parametrized_harnes
     pytester.makepyfile(
         test_bus="""
         import pytest
-        from notification_bus.testing import MemoryHarness
+        from notification_bus.testing import memory_harness
         from notification_bus.testing.contract import BusContract
 
         class TestMemory(BusContract):
@@ -155,7 +155,7 @@ def test_a_class_of_its_own_beside_the_generated_tests_and_a_parametrized_harnes
 
             @pytest.fixture(params=["small", "large"])
             def harness(self, request):
-                return MemoryHarness()
+                return memory_harness()
 
             def test_of_its_own(self, harness):
                 pass

@@ -7,31 +7,38 @@ from typing import Any, Unpack
 import anyio
 import pytest
 
-from notification_bus import BrokerBus, BrokerConnection, SendRefusedError
+from notification_bus import BrokerBus, BrokerConnection, MemoryBus, SendRefusedError
 from notification_bus.options import OptionValues
-from notification_bus.testing import CHECKS, MemoryHarness, run_check
-from notification_bus.testing.brokerbus import BrokerBusHarness, ConnectionWire
+from notification_bus.testing import CHECKS, FaultProxy, Harness, Link, memory_harness, run_check
 from notification_bus.testing.harness import DeafLink
+from notification_bus.testing.harnesses import ConnectionWire, broker_bus_harness
 from notification_bus.testing.selfcheck import examine_harness
 from notification_bus.testing.specs import SpecError, load_harness
-from tests.kit.simulated import SimulatedBroker, SimulatedBus, SimulatedLink
+from tests.kit.hub import Hub, HubBus
 
-BROKER = SimulatedBroker()
-HARNESS = MemoryHarness()
+HUB = Hub(max_body=8192)
+HARNESS = memory_harness()
 NUMBER = 7
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
 
-def make_bus(channel: str, **options: Unpack[OptionValues]) -> SimulatedBus:
-    """A bus on links with which nothing is ever wrong: every fault is the harness's."""
-    return SimulatedBus(SimulatedLink(BROKER), channel, max_body=8192, **options)
+def make_bus(channel: str, **options: Unpack[OptionValues]) -> HubBus:
+    """A bus on a hub with which nothing is ever wrong: every fault is the harness's."""
+    return HubBus(HUB, channel, **options)
 
 
-def make_harness() -> MemoryHarness:
+def make_harness() -> Harness:
     return HARNESS
 
 
-def breaks() -> MemoryHarness:
+class OwnHarness(Harness):
+    capabilities = HARNESS.capabilities
+
+    def build(self, channel: str, link: Link | None = None) -> MemoryBus:
+        return MemoryBus(channel)
+
+
+def breaks() -> Harness:
     raise RuntimeError("no licence")
 
 
@@ -39,20 +46,20 @@ def breaks() -> MemoryHarness:
 
 
 def test_its_capabilities_are_those_of_the_bus_that_it_builds() -> None:
-    harness = BrokerBusHarness(make_bus)
+    harness = broker_bus_harness(make_bus)
     capabilities = harness.capabilities
     assert (capabilities.buffer, capabilities.outbox, capabilities.max_body) == (32, 64, 8192)
     assert capabilities.backends == ("asyncio", "trio")
-    assert capabilities.drop_logger == "notification_bus.simulated"
+    assert capabilities.drop_logger == "notification_bus.hub"
     assert capabilities.end_to_end
-    assert harness.broker == "simulated://"
+    assert harness.broker == "hub://"
 
 
 def test_a_function_that_takes_no_options_is_believed_about_its_own() -> None:
-    def build(channel: str) -> SimulatedBus:
-        return SimulatedBus(SimulatedLink(BROKER), channel, buffer=99)
+    def build(channel: str) -> HubBus:
+        return HubBus(HUB, channel, buffer=99)
 
-    assert BrokerBusHarness(build).capabilities.buffer == 99
+    assert broker_bus_harness(build).capabilities.buffer == 99
 
 
 class Small(BrokerConnection):
@@ -68,18 +75,18 @@ def test_the_limit_is_that_of_the_connection_class_unless_it_is_given() -> None:
     def build(channel: str) -> SmallBus:
         return SmallBus("small://", channel=channel)
 
-    assert BrokerBusHarness(build).capabilities.max_body == 100
-    assert BrokerBusHarness(build, max_body=50).capabilities.max_body == 50
+    assert broker_bus_harness(build).capabilities.max_body == 100
+    assert broker_bus_harness(build, max_body=50).capabilities.max_body == 50
 
 
 def test_another_process_finds_a_function_of_a_module_and_no_other() -> None:
-    assert BrokerBusHarness(make_bus).child == f"{__name__}:make_bus"
+    assert broker_bus_harness(make_bus).child == f"{__name__}:make_bus"
 
-    def inner(channel: str) -> SimulatedBus:
+    def inner(channel: str) -> HubBus:
         return make_bus(channel)
 
-    assert BrokerBusHarness(inner).child is None
-    assert BrokerBusHarness(make_bus, child="mine:harness").child == "mine:harness"
+    assert broker_bus_harness(inner).child is None
+    assert broker_bus_harness(make_bus, child="mine:harness").child == "mine:harness"
 
 
 def takes_nothing() -> None:
@@ -99,12 +106,12 @@ def gives_text(channel: str) -> str:
     [
         (takes_nothing, "takes no keyword `channel`"),
         (wants_more, "wants url besides a channel: give a function that knows"),
-        (gives_text, "built a str, which is no BrokerBus: write a harness"),
+        (gives_text, "built a str, which is not a BrokerBus: write a harness"),
     ],
 )
 def test_what_builds_no_bus_is_refused(build: Any, says: str) -> None:
     with pytest.raises(TypeError, match=says):
-        BrokerBusHarness(build)
+        broker_bus_harness(build)
 
 
 # What it does
@@ -113,7 +120,7 @@ def test_what_builds_no_bus_is_refused(build: Any, says: str) -> None:
 @BACKENDS
 def test_it_does_what_it_says(backend: str) -> None:
     """A child builds the same bus, on a broker of its own here, which is in its memory: so only its start is seen."""
-    examination = examine_harness(BrokerBusHarness(make_bus), backend=backend)
+    examination = examine_harness(broker_bus_harness(make_bus), backend=backend)
     assert not examination.faults
     assert examination.obstacle is None
 
@@ -123,11 +130,11 @@ def test_it_does_what_it_says(backend: str) -> None:
     "check", [id_ for id_, c in CHECKS.items() if "process" not in c.needs and "backs_off" not in id_]
 )
 def test_a_bus_that_keeps_the_contract_passes_on_it(backend: str, check: str) -> None:
-    result = run_check(check, BrokerBusHarness(make_bus), backend=backend)
+    result = run_check(check, broker_bus_harness(make_bus), backend=backend)
     assert result.outcome == "passed", result.reason
 
 
-class Forgetful(SimulatedBus):
+class Forgetful(HubBus):
     """Receives nothing on any connection but its first, which only an outage shows."""
 
     connected = 0
@@ -146,22 +153,25 @@ class Forgetful(SimulatedBus):
 
 def test_an_adapter_that_breaks_its_promise_fails_on_it() -> None:
     def build(channel: str, **options: Unpack[OptionValues]) -> Forgetful:
-        return Forgetful(SimulatedLink(BROKER), channel, max_body=8192, **options)
+        return Forgetful(HUB, channel, **options)
 
-    result = run_check("reconnect.survives_cut_both_ways", BrokerBusHarness(build))
+    result = run_check("reconnect.survives_cut_both_ways", broker_bus_harness(build))
     assert result.outcome == "failed"
     assert "after its connections were cut an instance receives again" in result.reason
 
 
 def test_its_link_can_be_made_deaf_and_leads_only_its_own() -> None:
     async def main() -> None:
-        harness = BrokerBusHarness(make_bus)
-        async with harness.link() as link, harness.link() as other:
+        harness = broker_bus_harness(make_bus)
+        first, second = harness.link(), harness.link()
+        assert first is not None
+        assert second is not None
+        async with first as link, second as other:
             assert isinstance(link, DeafLink)
             async with harness.instance("kit-link", link) as bus, bus.subscribe():
                 assert (link.attempts, other.attempts) == (1, 0)
-            with pytest.raises(TypeError, match="links of its own, and was given a SimulatedLink"):
-                async with harness.instance("kit-link", SimulatedLink(BROKER)):
+            with pytest.raises(TypeError, match="links of its own, and was given a FaultProxy"):
+                async with harness.instance("kit-link", FaultProxy("127.0.0.1", 1)):
                     pass
 
     anyio.run(main)
@@ -209,16 +219,11 @@ def test_what_the_broker_refuses_cannot_be_injected_and_text_is_bytes(backend: s
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("HARNESS", MemoryHarness),
-        ("make_harness", MemoryHarness),
-        ("make_bus", BrokerBusHarness),
-        ("MemoryHarness", MemoryHarness),
-    ],
+    ("name", "bus"),
+    [("HARNESS", MemoryBus), ("make_harness", MemoryBus), ("make_bus", HubBus), ("OwnHarness", MemoryBus)],
 )
-def test_a_name_leads_to_a_harness_or_to_what_makes_one(name: str, kind: type) -> None:
-    assert isinstance(load_harness(f"{__name__}:{name}"), kind)
+def test_a_name_leads_to_a_harness_or_to_what_makes_one(name: str, bus: type) -> None:
+    assert isinstance(load_harness(f"{__name__}:{name}").build("kit"), bus)
 
 
 @pytest.mark.parametrize(
@@ -227,11 +232,11 @@ def test_a_name_leads_to_a_harness_or_to_what_makes_one(name: str, kind: type) -
         ("harness", "is not of the form package.module:name"),
         ("no_such_module:harness", "there is no module 'no_such_module'"),
         ("notification_bus.no_such_module:harness", "there is no module 'notification_bus.no_such_module'"),
-        (f"{__name__}:HARNES", "there is no 'HARNES' in .*; there is HARNESS, make_bus, SmallBus"),
+        (f"{__name__}:HARNES", "there is no 'HARNES' in .*; there is HARNESS, make_bus, OwnHarness, SmallBus"),
         (f"{__name__}:HARNESS.nothing", "there is no 'nothing'"),
-        (f"{__name__}:NUMBER", "is a int, which is no harness"),
+        (f"{__name__}:NUMBER", "is a int, which is not a `notification_bus.testing.Harness`"),
         (f"{__name__}:breaks", "cannot be made a harness: RuntimeError: no licence"),
-        ("notification_bus.memory:MemoryBus", "is no harness: calling it gave a MemoryBus"),
+        ("notification_bus.memory:MemoryBus", "is not a harness: calling it gave a MemoryBus"),
         ("notification_bus:BrokerBus", "wants address besides a channel"),
     ],
 )

@@ -6,17 +6,24 @@ import anyio
 import pytest
 
 from notification_bus import BusNotification, MemoryBus
-from notification_bus.testing import MemoryHarness
+from notification_bus.testing import Harness, memory_harness
 from notification_bus.testing._process import FLOOD, Child, start_child
 from notification_bus.testing.child import open_instance
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
-SPECS = ["memory://", "notification_bus.testing:MemoryHarness", f"{__name__}:HARNESS", f"{__name__}:make_harness"]
+SPECS = ["memory://", f"{__name__}:OwnHarness", f"{__name__}:HARNESS", f"{__name__}:make_harness"]
 
-HARNESS = MemoryHarness()
+HARNESS = memory_harness()
 
 
-def make_harness() -> MemoryHarness:
+class OwnHarness(Harness):
+    capabilities = HARNESS.capabilities
+
+    def build(self, channel: str, link: object = None) -> MemoryBus:
+        return MemoryBus(channel)
+
+
+def make_harness() -> Harness:
     return HARNESS
 
 

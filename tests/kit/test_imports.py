@@ -15,8 +15,8 @@ class Refuse:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Refuse())
-from notification_bus.testing import MemoryHarness, run_suite
-results = run_suite(MemoryHarness(), backends=["asyncio"], only=["deliver.*"])
+from notification_bus.testing import memory_harness, run_suite
+results = run_suite(memory_harness(), backends=["asyncio"], only=["deliver.*"])
 assert {result.outcome for result in results} == {"passed", "not_declared"}, results
 assert not {"pytest", "_pytest", "trio"} & set(sys.modules)
 """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from notification_bus.testing import MemoryHarness, Result, run_stress
+from notification_bus.testing import Harness, Result, memory_harness, run_stress
 from notification_bus.testing.contract import BusContract
 
 
@@ -11,13 +11,13 @@ class TestMemoryBus(BusContract):
     backends = ("asyncio", "trio", "asyncio+debug")
 
     @pytest.fixture
-    def harness(self) -> MemoryHarness:
-        return MemoryHarness()
+    def harness(self) -> Harness:
+        return memory_harness()
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_memory_bus_keeps_the_contract_when_several_suites_run_at_once(backend: str) -> None:
-    results = run_stress(MemoryHarness(), backend=backend, copies=3)
+    results = run_stress(memory_harness(), backend=backend, copies=3)
 
     assert [result for result in results if result.red(strict=True)] == []
     assert _ids(results, "passed")

@@ -11,13 +11,13 @@ import pytest
 from notification_bus import MemoryBus, NotificationBus
 from notification_bus.testing import (
     CHECKS,
-    Capabilities,
     Context,
+    Harness,
     KnownFailure,
     Link,
-    MemoryHarness,
     Timing,
     iter_suite,
+    memory_harness,
     run_check,
     run_suite,
     select_checks,
@@ -27,11 +27,11 @@ QUICK: Final = Timing(wait=0.3, silence=0.02, deadline=5.0)
 LINK: Final = "https://example.invalid/1"
 
 
-class Harness:
+class Hooked(Harness):
     """`MemoryBus` with other claims, and with hooks only where a test adds them."""
 
     def __init__(self, **claims: object) -> None:
-        self.capabilities: Capabilities = dataclasses.replace(MemoryHarness.capabilities, **claims)  # type: ignore[arg-type]
+        super().__init__(capabilities=dataclasses.replace(memory_harness().capabilities, **claims))  # type: ignore[arg-type]
 
     @asynccontextmanager
     async def instance(self, channel: str, link: Link | None = None) -> AsyncGenerator[NotificationBus]:
@@ -39,7 +39,7 @@ class Harness:
             yield bus
 
 
-class Deaf(Harness):
+class Deaf(Hooked):
     """A bus whose subscriptions hear nothing of what it publishes."""
 
     @asynccontextmanager
@@ -50,7 +50,7 @@ class Deaf(Harness):
 
 
 def test_a_kept_promise_is_passed() -> None:
-    result = run_check("deliver.echo", Harness())
+    result = run_check("deliver.echo", Hooked())
     assert (result.outcome, result.reason, result.level) == ("passed", "", "MUST")
     assert not result.red(strict=True)
 
@@ -82,7 +82,7 @@ def test_a_broken_promise_is_failed_and_says_what_was_promised_and_seen() -> Non
 def test_what_is_not_claimed_is_reported_as_such_and_is_never_red(
     id_: str, claims: dict[str, object], reason: str
 ) -> None:
-    result = run_check(id_, Harness(**claims))
+    result = run_check(id_, Hooked(**claims))
     assert result.outcome == "not_declared"
     assert reason in result.reason
     assert not result.red(strict=True)
@@ -98,7 +98,7 @@ def test_what_is_not_claimed_is_reported_as_such_and_is_never_red(
     ],
 )
 def test_a_check_that_lacks_a_hook_is_untestable_which_is_red_only_under_strict(id_: str, hook: str) -> None:
-    result = run_check(id_, Harness(has_broker=True))
+    result = run_check(id_, Hooked(has_broker=True))
     assert result.outcome == "untestable"
     assert hook in result.reason
     assert not result.red()
@@ -110,12 +110,12 @@ def test_a_hook_that_turns_out_to_be_missing_is_untestable_too(monkeypatch: pyte
         kit.untestable("for want of a reason")
 
     monkeypatch.setitem(CHECKS, "deliver.echo", replace(CHECKS["deliver.echo"], function=check))
-    result = run_check("deliver.echo", Harness())
+    result = run_check("deliver.echo", Hooked())
     assert (result.outcome, result.reason) == ("untestable", "for want of a reason")
 
 
 def test_a_bus_that_is_no_context_manager_has_nothing_to_close() -> None:
-    class Bare(Harness):
+    class Bare(Hooked):
         @asynccontextmanager
         async def instance(self, channel: str, link: Link | None = None) -> AsyncGenerator[NotificationBus]:
             async with MemoryBus(channel) as bus:
@@ -141,19 +141,19 @@ def test_a_known_failure_that_fails_is_reported_with_its_reason_and_link() -> No
 
 def test_a_known_failure_that_passes_is_red() -> None:
     known = KnownFailure("deliver.echo", "it was deaf", LINK)
-    result = run_check("deliver.echo", Harness(), known_failures=[known])
+    result = run_check("deliver.echo", Hooked(), known_failures=[known])
     assert result.outcome == "failed"
     assert "remove" in result.reason
 
 
 def test_a_known_failure_of_a_check_that_is_not_run_changes_nothing() -> None:
     known = KnownFailure("gap.on_overflow", "it is silent", LINK)
-    assert run_check("gap.on_overflow", Harness(gaps=False), known_failures=[known]).outcome == "not_declared"
+    assert run_check("gap.on_overflow", Hooked(gaps=False), known_failures=[known]).outcome == "not_declared"
 
 
 def test_a_known_failure_that_names_no_check_is_red() -> None:
     known = KnownFailure("deliver.ehco", "a slip of the pen", LINK)
-    results = run_suite(Harness(), only=["deliver.echo"], backends=["asyncio"], known_failures=[known])
+    results = run_suite(Hooked(), only=["deliver.echo"], backends=["asyncio"], known_failures=[known])
     assert [(result.id, result.outcome) for result in results] == [
         ("deliver.ehco", "failed"),
         ("deliver.echo", "passed"),
@@ -163,12 +163,12 @@ def test_a_known_failure_that_names_no_check_is_red() -> None:
 def test_a_suite_runs_every_check_on_every_declared_library_and_tells_each_result_at_once() -> None:
     seen: list[str] = []
     results = run_suite(
-        MemoryHarness(), only=["deliver.echo", "sub.*"], on_result=lambda r: seen.append(f"{r.id}-{r.backend}")
+        memory_harness(), only=["deliver.echo", "sub.*"], on_result=lambda r: seen.append(f"{r.id}-{r.backend}")
     )
     assert [f"{r.id}-{r.backend}" for r in results] == seen
     assert {r.backend for r in results} == {"asyncio", "trio"}
     assert len(results) == 10
-    assert next(iter(iter_suite(MemoryHarness(), only=["sub.*"]))).outcome == "passed"
+    assert next(iter(iter_suite(memory_harness(), only=["sub.*"]))).outcome == "passed"
 
 
 def test_patterns_select_checks_and_one_that_matches_nothing_is_an_error() -> None:

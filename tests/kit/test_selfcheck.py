@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from notification_bus import MemoryBus, NotificationBus
-from notification_bus.testing import Link, MemoryHarness
-from tests.kit.gallery import MUTANTS, find_bus, gallery_harness
+from notification_bus.testing import Link, memory_harness
+from tests.kit.gallery import MUTANTS, find_bus
+from tests.kit.harness import HubHarness
 from tests.kit.lies import Harness, found, the_only
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -22,7 +23,7 @@ BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
 @BACKENDS
 def test_an_honest_harness_is_believed_and_quickly(backend: str) -> None:
-    for harness in (MemoryHarness(), Harness()):
+    for harness in (memory_harness(), Harness()):
         examination = found(harness, backend)
         assert not examination.faults
         assert examination.obstacle is None
@@ -31,7 +32,7 @@ def test_an_honest_harness_is_believed_and_quickly(backend: str) -> None:
 
 
 def test_a_child_of_an_honest_harness_starts() -> None:
-    assert not found(gallery_harness()).faults
+    assert not found(HubHarness()).faults
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -48,7 +49,7 @@ def test_a_bus_that_cannot_be_started_is_no_lie() -> None:
         raise ConnectionRefusedError("nothing listens at port 6379")
         yield
 
-    harness.instance = instance
+    harness.replace(instance=instance)
     examination = found(harness)
     assert not examination.faults
     assert examination.obstacle == "`instance` raised ConnectionRefusedError: nothing listens at port 6379"
@@ -64,8 +65,7 @@ def test_a_deaf_bus_is_no_lie() -> None:
             speaking.subscribe = hearing.subscribe  # type: ignore[method-assign]
             yield speaking
 
-    harness.instance, harness.link, harness.wire = instance, None, None
-    harness.capabilities = MemoryHarness.capabilities
+    harness.replace(instance=instance, link=None, wire=None, capabilities=memory_harness().capabilities)
     assert not found(harness).faults
 
 
@@ -92,8 +92,7 @@ def only_a_channel(channel: str) -> None:
 )
 def test_a_member_of_the_wrong_kind_is_named(members: dict[str, Any], member: str, says: str) -> None:
     harness = Harness()
-    for name, value in members.items():
-        setattr(harness, name, value)
+    harness.replace(**members)
     assert says in str(found(harness))
     assert member in {fault.member for fault in found(harness).faults}
 
@@ -151,14 +150,14 @@ def test_one_that_gives_the_same_object_twice() -> None:
         async with shared:
             yield shared
 
-    harness.instance, harness.build = instance, None
+    harness.replace(instance=instance, build=None)
     assert "`instance` yielded the same object twice" in the_only(found(harness), "instance")
 
 
 def test_one_that_builds_the_same_object_twice() -> None:
     harness = Harness()
     bus = MemoryBus("kit")
-    harness.build = partial(same, bus)
+    harness.replace(build=partial(same, bus), instance=harness.honest.instance)
     assert "`build` returned the same object twice" in the_only(found(harness), "build")
 
 
@@ -169,7 +168,7 @@ def test_one_that_gives_no_bus() -> None:
     async def instance(channel: str, link: Any = None) -> AsyncGenerator[object]:
         yield 7
 
-    harness.instance = instance
+    harness.replace(instance=instance)
     assert "gave a int, which is no bus: it has no `publish` and no `subscribe`" in the_only(found(harness), "instance")
 
 
@@ -179,7 +178,7 @@ def test_one_that_forgot_the_decorator() -> None:
     async def instance(channel: str, link: Any = None) -> NotificationBus:
         return MemoryBus(channel)
 
-    harness.instance = instance
+    harness.replace(instance=instance)
     text = the_only(found(harness), "instance")
     assert "`instance` returned a coroutine, which is no async context manager" in text
 
@@ -193,14 +192,14 @@ def test_one_whose_instances_are_on_different_channels(backend: str, suffix: str
         return f"{channel}{suffix.format(n=next(numbers))}" if suffix else f"mine-{next(numbers)}"
 
     harness = Harness()
-    harness.capabilities, harness.wire, harness.link, harness.build = MemoryHarness.capabilities, None, None, None
+    harness.replace(capabilities=memory_harness().capabilities, wire=None, link=None, build=None)
 
     @asynccontextmanager
     async def instance(channel: str, link: Any = None) -> AsyncGenerator[NotificationBus]:
         async with MemoryBus(name_of(channel), buffer=16, max_body=65_536) as bus:
             yield bus
 
-    harness.instance = instance
+    harness.replace(instance=instance)
     text = the_only(found(harness, backend), "instance")
     assert "two instances for one channel do not hear each other, and each hears itself" in text
     assert ("they are on the channels 'kit-self-check-one-" in text) == bool(suffix)
@@ -208,7 +207,7 @@ def test_one_whose_instances_are_on_different_channels(backend: str, suffix: str
 
 def test_one_whose_instances_are_all_on_one_channel() -> None:
     harness = Harness()
-    harness.instance = partial(at_one_place, harness)
+    harness.replace(instance=partial(at_one_place, harness))
     assert "`instance` does not use the channel that it is given" in str(found(harness))
 
 

@@ -15,9 +15,19 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from notification_bus import MemoryBus
+from notification_bus import MemoryBus, NotificationBus
 from notification_bus._loops import BackgroundTask
-from notification_bus.testing import Context, Link, MemoryHarness, Result, Timing, run_check, run_stress, runner
+from notification_bus.testing import (
+    Context,
+    Harness,
+    Link,
+    Result,
+    Timing,
+    memory_harness,
+    run_check,
+    run_stress,
+    runner,
+)
 from notification_bus.testing import _watch as watch
 from notification_bus.testing.checks import CHECKS
 
@@ -33,7 +43,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
     def run_in_place(function: Callable[[Context], Awaitable[None]], backend: str = "asyncio") -> Result:
         monkeypatch.setitem(CHECKS, CHECK, replace(CHECKS[CHECK], function=function))
-        return run_check(CHECK, MemoryHarness(), backend=backend, timing=Timing(wait=0.2, deadline=1.0))
+        return run_check(CHECK, memory_harness(), backend=backend, timing=Timing(wait=0.2, deadline=1.0))
 
     return run_in_place
 
@@ -224,10 +234,12 @@ def test_other_warnings_pass_through(run: Run, backend: str) -> None:
     assert [str(warning.message) for warning in caught] == ["to be changed"]
 
 
-class _FailsToStop(MemoryHarness):
+class _FailsToStop(Harness):
+    capabilities = memory_harness().capabilities
+
     @asynccontextmanager
-    async def instance(self, channel: str, link: Link | None = None) -> AsyncGenerator[MemoryBus]:
-        async with super().instance(channel, link) as bus:
+    async def instance(self, channel: str, link: Link | None = None) -> AsyncGenerator[NotificationBus]:
+        async with MemoryBus(channel) as bus:
             try:
                 yield bus
             finally:
@@ -342,7 +354,7 @@ def test_under_stress_what_cannot_be_told_apart_is_reported_by_itself(monkeypatc
         logging.getLogger("somebody").error("it went wrong")
 
     monkeypatch.setitem(CHECKS, CHECK, replace(CHECKS[CHECK], function=check))
-    results = run_stress(MemoryHarness(), copies=2, only=[CHECK])
+    results = run_stress(memory_harness(), copies=2, only=[CHECK])
     assert [(result.id, result.outcome) for result in results] == [
         (CHECK, "passed"),
         (CHECK, "passed"),

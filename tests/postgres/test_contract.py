@@ -2,36 +2,17 @@
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from typing import cast
 from urllib.parse import quote_plus, urlsplit
 
 import pytest
 
 from notification_bus import NotificationBus, open_bus
-from notification_bus.testing import BrokerHarness, FaultProxy, Link, Observed, Wire, url_harness
+from notification_bus.testing import FaultProxy, Harness, Link, url_harness
 from notification_bus.testing.contract import BusContract
-from tests.brokers import Provider, Server, has_pgbouncer, pgbouncer, witness
+from tests.brokers import Provider, Server, has_pgbouncer, pgbouncer
+from tests.brokers.wires import PostgresWire
 from tests.postgres._tools import with_options
-
-
-class PostgresWire:
-    """The channel through raw asyncpg connections."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    async def inject(self, channel: str, body: bytes) -> None:
-        text = body.decode()
-        if "\0" in text or len(body) > 7999:
-            raise ValueError("NOTIFY carries text without NUL, of at most 7,999 bytes")
-        async with witness("postgres", self._url, channel) as raw:
-            await raw.publish(body)
-
-    @asynccontextmanager
-    async def observe(self, channel: str) -> AsyncGenerator[Observed]:
-        async with witness("postgres", self._url, channel) as raw:
-            yield raw
 
 
 class DeafProxy(FaultProxy):
@@ -46,26 +27,23 @@ class DeafProxy(FaultProxy):
         await self.cut()
 
 
-class PostgresHarness(BrokerHarness):
-    pooler: int | None = None
+def make_harness(server: Server, pooler: str | None) -> Harness:
+    basic = url_harness(server.url, max_body=7999, wire=PostgresWire(server.url), broker=f"PostgreSQL {server.version}")
+    port = None if pooler is None else urlsplit(pooler).port
+    if port is None:
+        return basic
 
-    def link(self) -> AbstractAsyncContextManager[Link] | None:
-        if self.pooler is None:
-            return super().link()
-        parts = urlsplit(self.url)
-        return cast("AbstractAsyncContextManager[Link]", DeafProxy(parts.hostname or "", parts.port or 0, self.pooler))
+    def deaf_link() -> AbstractAsyncContextManager[Link]:
+        return cast("AbstractAsyncContextManager[Link]", DeafProxy(server.host, server.port, port))
 
-
-def make_harness(server: Server, url: str, pooler: str | None) -> PostgresHarness:
-    basic = url_harness(url, max_body=7999)
-    harness = PostgresHarness(
-        basic.url,
-        capabilities=replace(basic.capabilities, end_to_end=pooler is not None),
-        wire=cast("Wire", PostgresWire(server.url)),
-        broker=f"PostgreSQL {server.version}",
+    return Harness(
+        basic.build,
+        basic.capabilities,
+        link=deaf_link,
+        wire=basic.wire,
+        child=basic.child,
+        broker=basic.broker,
     )
-    harness.pooler = None if pooler is None else urlsplit(pooler).port
-    return harness
 
 
 @pytest.fixture(scope="session")
@@ -83,8 +61,8 @@ class TestPostgresBusKeepsTheContract(BusContract):
     strict = True
 
     @pytest.fixture
-    def harness(self, server: Server, pooler: str | None) -> PostgresHarness:
-        return make_harness(server, server.url, pooler)
+    def harness(self, server: Server, pooler: str | None) -> Harness:
+        return make_harness(server, pooler)
 
 
 class Links:
@@ -126,49 +104,43 @@ class Links:
         return self.publishing.attempts + self.listening.attempts
 
 
-class PooledHarness(BrokerHarness):
-    """Publishes through a pooler, and listens at the server."""
+def make_pooled_harness(server: Server, dsn: str) -> Harness:
+    """A harness of a bus that publishes through a pooler, and listens at the server."""
+    basic = url_harness(with_options(dsn, listen_dsn=server.url), max_body=7999)
+    assert basic.child is not None
+    url, pooler = basic.child, urlsplit(dsn)
 
-    def __init__(self, server: Server, dsn: str) -> None:
-        basic = url_harness(with_options(dsn, listen_dsn=server.url), max_body=7999)
-        super().__init__(
-            basic.url,
-            capabilities=replace(basic.capabilities, end_to_end=True),
-            wire=cast("Wire", PostgresWire(server.url)),
-            broker=f"PostgreSQL {server.version} behind pgbouncer",
-        )
-        self._server = server
-        self._pooler = urlsplit(dsn)
-
-    @asynccontextmanager
-    async def instance(self, channel: str, link: Link | None = None) -> AsyncGenerator[NotificationBus]:
-        url = self.url
+    def build(channel: str, link: Link | None = None) -> NotificationBus:
+        through = url
         if isinstance(link, Links):
-            url = url.replace(self._pooler.netloc, f"postgres@127.0.0.1:{link.publishing.port}")
-            url = url.replace(
-                quote_plus(self._server.url), quote_plus(self._server.via("127.0.0.1", link.listening.port))
-            )
-        async with open_bus(with_options(url, channel=channel)) as bus:
-            yield bus
-
-    def link(self) -> AbstractAsyncContextManager[Link] | None:
-        return self._links()
+            through = through.replace(pooler.netloc, f"postgres@127.0.0.1:{link.publishing.port}")
+            through = through.replace(quote_plus(server.url), quote_plus(server.via("127.0.0.1", link.listening.port)))
+        return open_bus(with_options(through, channel=channel))
 
     @asynccontextmanager
-    async def _links(self) -> AsyncGenerator[Link]:
-        port = self._pooler.port or 0
+    async def open_link() -> AsyncGenerator[Link]:
+        port = pooler.port or 0
         async with (
             FaultProxy("127.0.0.1", port) as publishing,
-            DeafProxy(self._server.host, self._server.port, port) as listening,
+            DeafProxy(server.host, server.port, port) as listening,
         ):
             yield Links(publishing, listening)
 
+    return Harness(
+        build,
+        basic.capabilities,
+        link=open_link,
+        wire=PostgresWire(server.url),
+        child=url,
+        broker=f"PostgreSQL {server.version} behind pgbouncer",
+    )
+
 
 @pytest.fixture(scope="module")
-def pooled_harness(brokers: Provider) -> Iterator[PooledHarness]:
+def pooled_harness(brokers: Provider) -> Iterator[Harness]:
     server = brokers.get("postgres")
     with pgbouncer(server, "transaction") as dsn:
-        yield PooledHarness(server, dsn)
+        yield make_pooled_harness(server, dsn)
 
 
 @pytest.mark.skipif(not has_pgbouncer(), reason="no pgbouncer here")
@@ -178,5 +150,5 @@ class TestPostgresBusKeepsTheContractThroughAPooler(BusContract):
     strict = True
 
     @pytest.fixture
-    def harness(self, pooled_harness: PooledHarness) -> PooledHarness:
+    def harness(self, pooled_harness: Harness) -> Harness:
         return pooled_harness

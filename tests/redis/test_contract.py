@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from notification_bus.testing import BrokerHarness, url_harness
+from notification_bus.testing import Harness, url_harness
 from notification_bus.testing.contract import BusContract
 from tests.brokers import Provider, Server, available_flavours
-from tests.brokers.wire import WitnessWire
+from tests.brokers.wires import RedisWire
 
 
 @pytest.fixture(scope="module", params=[*available_flavours("redis")] or [""])
@@ -27,10 +27,10 @@ class TestRedisBusKeepsTheContract(BusContract):
     strict = True
 
     @pytest.fixture
-    def harness(self, each_server: Server) -> BrokerHarness:
+    def harness(self, each_server: Server) -> Harness:
         return url_harness(
             each_server.url,
-            wire=WitnessWire("redis", each_server.url),
+            wire=RedisWire(each_server.url),
             broker=f"{each_server.flavour} {each_server.version}",
             max_body=1_048_576,
         )

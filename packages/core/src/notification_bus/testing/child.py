@@ -17,6 +17,7 @@ import sys
 import threading
 from contextlib import AbstractAsyncContextManager
 from typing import Final, cast
+from urllib.parse import quote
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -26,6 +27,7 @@ from notification_bus.errors import BusURLError
 from notification_bus.notification import BusNotification
 from notification_bus.testing._process import FLOOD, SPEC
 from notification_bus.testing.specs import SpecError, load_harness
+from notification_bus.url import open_bus
 
 __all__ = ["main"]
 
@@ -36,10 +38,6 @@ _POLL: Final = 0.005
 def open_instance(spec: str, channel: str) -> tuple[AbstractAsyncContextManager[NotificationBus], str]:
     """An instance on that channel and the async library to run it on."""
     if "://" in spec:
-        from urllib.parse import quote  # noqa: PLC0415  # only for a URL
-
-        from notification_bus.url import open_bus  # noqa: PLC0415  # only for a URL
-
         bus = open_bus(f"{spec}{'&' if '?' in spec else '?'}channel={quote(channel, safe='')}")
         return cast("AbstractAsyncContextManager[NotificationBus]", bus), "asyncio"
     harness = load_harness(spec)

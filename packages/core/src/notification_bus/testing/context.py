@@ -17,12 +17,11 @@ from anyio.lowlevel import checkpoint
 from notification_bus import JsonValue
 from notification_bus.bus import NotificationBus
 from notification_bus.notification import BusNotification
-from notification_bus.testing._hooks import Hooks
 from notification_bus.testing._process import Child, start_child
 from notification_bus.testing._tasks import run_in_new_loop
 from notification_bus.testing._watch import Watch
 from notification_bus.testing.check import Check
-from notification_bus.testing.harness import Capabilities, Link, Wire
+from notification_bus.testing.harness import Capabilities, Harness, Link, Wire
 from notification_bus.testing.outcome import CheckFailedError, UntestableError
 from notification_bus.testing.pump import NUMBERED, Pump, number_of
 from notification_bus.testing.timing import Timing
@@ -39,7 +38,7 @@ _SPINS: Final = 20
 class Setup:
     """What all runs in one event loop have in common."""
 
-    hooks: Hooks
+    harness: Harness
     backend: str
     timing: Timing
     scale: int
@@ -54,8 +53,8 @@ class Context:
         self.check: Final = check
         self.channel: Final = f"kit-{check.id.replace('.', '-').replace('_', '-')[:24]}-{token_hex(6)}"
         """This run's own channel."""
-        self.hooks: Final = setup.hooks
-        self.capabilities: Final[Capabilities] = setup.hooks.capabilities
+        self.harness: Final = setup.harness
+        self.capabilities: Final[Capabilities] = setup.harness.capabilities
         self.backend: Final = setup.backend
         """`"asyncio"` or `"trio"`, perhaps with a variant, as in `"asyncio+debug"`."""
         self.timing: Final = setup.timing
@@ -111,9 +110,8 @@ class Context:
     async def instance(self, channel: str | None = None, link: Link | None = None) -> AsyncGenerator[NotificationBus]:
         """A started instance, on this run's channel unless another is given."""
         name = self.channel if channel is None else channel
-        harness = self.hooks.harness
         self.step = f"starting an instance on channel {name!r}"
-        manager = harness.instance(name) if link is None else harness.instance(name, link)
+        manager = self.harness.instance(name) if link is None else self.harness.instance(name, link)
         async with manager as bus:
             self.step = f"using an instance on channel {name!r}"
             yield bus
@@ -121,13 +119,11 @@ class Context:
 
     def build(self, channel: str | None = None) -> NotificationBus:
         """An instance that was not started."""
-        if self.hooks.build is None:
-            self.untestable("the harness has no `build`")
-        return self.hooks.build(self.channel if channel is None else channel)
+        return self.harness.build(self.channel if channel is None else channel)
 
     def link(self) -> AbstractAsyncContextManager[Link]:
         """A link for one instance, to break."""
-        link = self.hooks.link()
+        link = self.harness.link()
         if link is None:
             self.untestable("the harness has no `link`")
         return link
@@ -135,17 +131,17 @@ class Context:
     @property
     def wire(self) -> Wire:
         """The channel beside the bus."""
-        if self.hooks.wire is None:
+        if self.harness.wire is None:
             self.untestable("the harness has no `wire`")
-        return self.hooks.wire
+        return self.harness.wire
 
     @asynccontextmanager
     async def child(self, mode: str) -> AsyncGenerator[Child]:
         """Another process with an instance on this run's channel; see `notification_bus.testing.child`."""
-        if self.hooks.child is None:
+        if self.harness.child is None:
             self.untestable("the harness has no `child`")
         self.step = "starting a child process"
-        async with start_child(self.hooks.child, self.channel, mode) as child:
+        async with start_child(self.harness.child, self.channel, mode) as child:
             await self.until(
                 lambda: child.ready or child.ended,
                 "another process can use the bus",

@@ -1,20 +1,20 @@
-"""What an author supplies to have a bus checked: how to build an instance, and what the checks may do to it."""
+"""What an author supplies to have a bus checked: how to build it, and what the checks may do to it."""
 
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from notification_bus.bus import NotificationBus
 
-__all__ = ["Capabilities", "DeafLink", "FullHarness", "Harness", "Link", "Observed", "Wire"]
+__all__ = ["Capabilities", "DeafLink", "Harness", "Link", "Observed", "Wire"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a bus says of itself. Sizes and times are those of the instances that the harness builds: keep them small.
+    """What a bus declares. Sizes and times are those of the instances that the harness builds: keep them small.
 
-    A capability that is off is reported as not declared; it is never silently skipped.
+    A check of a capability that is off is reported as not declared, never silently skipped.
     """
 
     buffer: int
@@ -24,10 +24,10 @@ class Capabilities:
     """Notifications beyond `buffer` that may still arrive after an overflow, a gap for instance."""
 
     outbox: int | None = None
-    """Notifications that wait to be sent while the broker is away; `None` for a bus with nothing to queue."""
+    """Notifications that wait to be sent while the broker is away; `None` for a bus without such a queue."""
 
     max_body: int | None = None
-    """Bytes of the largest body; `None` where there is no limit."""
+    """Bytes of the largest body; `None` for no limit."""
 
     ready_timeout: float = 5.0
     """Seconds that entering a subscription waits before it raises."""
@@ -36,10 +36,10 @@ class Capabilities:
     """Seconds that closing may take in any state."""
 
     liveness: float | None = None
-    """Seconds in which a connection that died without a word is noticed and made anew; `None`: it is not noticed."""
+    """Seconds within which a connection that died silently is detected and replaced; `None`: it is not detected."""
 
     has_broker: bool = True
-    """False for a bus within one process: there is no link to break, no wire and no other process to reach."""
+    """False for a bus within one process: it has no link to break, no wire, and reaches no other process."""
 
     fifo: bool = True
     """Notifications of one publisher arrive in the order published."""
@@ -54,22 +54,22 @@ class Capabilities:
     """The bus sends liveness probes of its own on the channel."""
 
     end_to_end: bool = False
-    """Within `liveness` seconds it is also noticed that a subscription was confirmed and nothing is delivered. Declare
-    it where the harness's links can be made deaf; without such a link the claim cannot be tested."""
+    """Within `liveness` seconds it is also detected that the broker confirmed a subscription and does not serve it.
+    Declare it if the harness's links can be made deaf (`DeafLink`); without such a link it cannot be tested."""
 
     backends: Sequence[str] = ("asyncio",)
     """The async libraries that the bus runs on."""
 
     drop_logger: str = "notification_bus"
-    """The logger of the bus, or a parent of it: every warning goes there. That of a drop carries the field
-    `notification_bus_event` (starting with `dropped`), and its count in `notification_bus_count`."""
+    """The logger of the bus, or a parent of it. The warning of a drop carries the fields `notification_bus_event`
+    (starting with `dropped`) and `notification_bus_count`."""
 
 
 class Link(Protocol):
-    """One instance's way to the broker. Every fault stays until `restore`."""
+    """One instance's network path to the broker. A fault lasts until `restore`."""
 
     async def delay(self, seconds: float) -> None:
-        """Let everything arrive that much later, in order."""
+        """Deliver everything that much later, in order."""
         ...
 
     async def stall(self) -> None:
@@ -77,7 +77,7 @@ class Link(Protocol):
         ...
 
     async def blackhole(self) -> None:
-        """Kill the present connections without a word: nothing is ever carried on them again, new ones work."""
+        """Kill the present connections silently: nothing is ever carried on them again. New ones work."""
         ...
 
     async def cut(self) -> None:
@@ -94,13 +94,13 @@ class Link(Protocol):
 
     @property
     def attempts(self) -> int:
-        """Connections that have been tried through this link, refused ones included."""
+        """Connections tried through this link so far, refused ones included."""
         ...
 
 
 @runtime_checkable
 class DeafLink(Link, Protocol):
-    """A link to a broker that can also be made to confirm everything and deliver nothing. Few have one."""
+    """A link that can also make the broker look as if it confirms everything and delivers nothing."""
 
     async def deaf(self) -> None:
         """Confirm subscriptions, accept what is published and answer pings, but deliver nothing, until `restore`."""
@@ -108,22 +108,22 @@ class DeafLink(Link, Protocol):
 
 
 class Observed(Protocol):
-    """What travels on a channel, seen without the bus's code."""
+    """What travels on a channel, seen without the code of the bus."""
 
     @property
     def bodies(self) -> Sequence[bytes]:
-        """The bodies seen since the observing began, in order."""
+        """The bodies seen since `observe` was entered, in order."""
         ...
 
 
 class Wire(Protocol):
-    """The broker's channel, bypassing the code of the bus."""
+    """Raw access to a channel of the broker."""
 
     async def inject(self, channel: str, body: bytes) -> None:
-        """Publish these very bytes, as a stranger would.
+        """Publish these bytes unchanged, as a stranger would.
 
         Raises:
-            ValueError: This broker carries no such bytes, so no stranger can send them either.
+            ValueError: The broker does not carry such bytes, so no stranger can send them either.
         """
         ...
 
@@ -132,49 +132,84 @@ class Wire(Protocol):
         ...
 
 
-class Harness(Protocol):
-    """One bus implementation, made ready to be checked: any object with these two. Nothing to inherit.
+class Harness:
+    """One bus implementation, ready to be checked: construct it, or subclass it.
 
-    It may have more, as `FullHarness` describes: give what else the bus can have done to it. A MUST check that lacks a
-    hook is reported as untestable.
+        harness = Harness(lambda channel: MyBus(channel, buffer=16), Capabilities(buffer=16, has_broker=False))
+
+    Only `build` and `capabilities` are required. A check that needs something else which is not there is reported as
+    untestable. A subclass may override any member; one whose bus cannot be built without being started overrides
+    `instance` instead of giving `build`.
+
+    Args:
+        build: Builds a bus on a channel and opens nothing. It is called with the channel, and with a link as second
+            argument when the instance is to connect through one. Raises `ValueError` for a channel that the bus cannot
+            carry.
+        capabilities: What the bus declares.
+        link: Opens a new link to the broker for one instance.
+        wire: Raw access to the broker's channels.
+        child: How another process builds the same bus: a URL for `open_bus`, or `package.module:name` of a harness or
+            of what makes one (`load_harness`).
+        broker: Name and version of the broker, for the report's header.
     """
 
-    @property
-    def capabilities(self) -> Capabilities: ...
+    capabilities: Capabilities
+    wire: Wire | None = None
+    child: str | None = None
+    broker: str | None = None
+    _build: Callable[..., NotificationBus] | None = None
+    _link: Callable[[], AbstractAsyncContextManager[Link]] | None = None
 
-    def instance(self, channel: str, link: Link | None = None) -> AbstractAsyncContextManager[NotificationBus]:
-        """A started bus on that channel, stopped on leaving. Called many times, for several at once.
+    def __init__(
+        self,
+        build: Callable[..., NotificationBus] | None = None,
+        capabilities: Capabilities | None = None,
+        *,
+        link: Callable[[], AbstractAsyncContextManager[Link]] | None = None,
+        wire: Wire | None = None,
+        child: str | None = None,
+        broker: str | None = None,
+    ) -> None:
+        members = {
+            "_build": build,
+            "capabilities": capabilities,
+            "_link": link,
+            "wire": wire,
+            "child": child,
+            "broker": broker,
+        }
+        # What is not given stays that of the class, which a subclass may have set.
+        for name, value in members.items():
+            if value is not None:
+                setattr(self, name, value)
 
-        Args:
-            channel: The name that these instances share. A name that the bus cannot carry raises `ValueError`.
-            link: The link to go through; given only where the harness has a `link`.
-        """
-        ...
+    def build(self, channel: str, link: Link | None = None) -> NotificationBus:
+        """A bus on that channel, not started. Called without a running event loop as well."""
+        if self._build is None:
+            raise TypeError(f"a {type(self).__name__} was given no `build`")
+        return self._build(channel) if link is None else self._build(channel, link)
 
-
-class FullHarness(Harness, Protocol):
-    """Everything that a harness can have. Each member beyond those of `Harness` may be left out, or be `None`."""
+    @asynccontextmanager
+    async def instance(self, channel: str, link: Link | None = None) -> AsyncGenerator[NotificationBus]:
+        """A started bus on that channel, stopped on leaving. Called many times, several instances at once."""
+        bus = self.build(channel) if link is None else self.build(channel, link)
+        if hasattr(bus, "__aenter__"):
+            async with cast("AbstractAsyncContextManager[object]", bus):
+                yield bus
+        else:
+            yield bus
 
     def link(self) -> AbstractAsyncContextManager[Link] | None:
-        """A new link to the broker for one instance, or `None` where this harness has no faults to offer."""
-        ...
-
-    def build(self, channel: str) -> NotificationBus:
-        """The same bus as `instance` yields, built and not started. Called without a running event loop."""
-        ...
+        """A new link for one instance; `None` if this harness has no faults to offer."""
+        return None if self._link is None else self._link()
 
     @property
-    def wire(self) -> Wire | None: ...
-
-    @property
-    def child(self) -> str | None:
-        """How another process builds the same bus: a URL for `open_bus`, or `package.module:name` of a harness.
-
-        The name may also be that of a harness class, or of a function that returns a harness.
-        """
-        ...
-
-    @property
-    def broker(self) -> str | None:
-        """Name and version of the broker, for the report's header."""
-        ...
+    def hooks(self) -> list[str]:
+        """The names of the optional members that are there."""
+        there = {
+            "link": self.link() is not None,
+            "wire": self.wire is not None,
+            "child": self.child is not None,
+            "build": self._build is not None or type(self).build is not Harness.build,
+        }
+        return [name for name, is_there in there.items() if is_there]

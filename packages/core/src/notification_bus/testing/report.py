@@ -5,7 +5,6 @@ from functools import cache
 from importlib import metadata
 from secrets import token_hex
 
-from notification_bus.testing._hooks import Hooks
 from notification_bus.testing._tasks import start_loop
 from notification_bus.testing.harness import DeafLink, Harness
 
@@ -41,31 +40,30 @@ class Header:
 
 def describe(harness: Harness, *, backend: str | None = None, scale: int = 1) -> Header:
     """Look at a harness; an instance is started for a moment, unless the harness has a `build`."""
-    hooks = Hooks(harness)
     kinds: list[type] = []
     faults: list[str] = []
 
     async def look() -> None:
-        if hooks.build is not None:
-            kinds.append(type(hooks.build(f"kit-header-{token_hex(6)}")))
+        if "build" in harness.hooks:
+            kinds.append(type(harness.build(f"kit-header-{token_hex(6)}")))
         else:
             async with harness.instance(f"kit-header-{token_hex(6)}") as bus:
                 kinds.append(type(bus))
-        link = hooks.link()
+        link = harness.link()
         if link is not None:
             async with link as opened:
                 faults.extend([*_FAULTS, *(["deaf"] if isinstance(opened, DeafLink) else [])])
 
-    start_loop(look, backend or next(iter(hooks.capabilities.backends)))
+    start_loop(look, backend or next(iter(harness.capabilities.backends)))
     kind = kinds[0]
-    capabilities = hooks.capabilities
-    broker = hooks.broker or ("not told by the harness" if capabilities.has_broker else "none")
+    capabilities = harness.capabilities
+    broker = harness.broker or ("not told by the harness" if capabilities.has_broker else "none")
     return Header(
         bus=f"{kind.__module__}.{kind.__qualname__} {_version(kind.__module__)}".rstrip(),
         broker=broker,
         capabilities=", ".join(f"{field.name}={getattr(capabilities, field.name)!r}" for field in fields(capabilities)),
         faults=", ".join(faults) or "none",
-        hooks=", ".join(hooks.names) or "none",
+        hooks=", ".join(harness.hooks) or "none",
         scale=scale,
     )
 

@@ -9,10 +9,9 @@ from typing import Final, cast
 
 import anyio
 
-from notification_bus.testing._hooks import Hooks
 from notification_bus.testing._tasks import LoopThread, base_backend, start_loop
 from notification_bus.testing._watch import Watch
-from notification_bus.testing.check import CLAIMS, Check
+from notification_bus.testing.check import CLAIMS, Check, Need
 from notification_bus.testing.checks import CHECKS
 from notification_bus.testing.context import Context, Setup
 from notification_bus.testing.harness import Harness
@@ -25,6 +24,9 @@ _GRACE: Final = 10.0
 """Seconds, beyond the deadline of a check, that its end may take before it is given up with its thread."""
 
 _DEFAULT: Final = Timing()
+
+_FAULTS: Final = frozenset[Need]({"delay", "stall", "cut", "deaf"})
+_BROKER: Final = _FAULTS | frozenset[Need]({"wire", "process"})
 
 
 @dataclass(slots=True)
@@ -82,11 +84,10 @@ def run_check(
         known_failures: What this bus is known to fail.
     """
     entry = CHECKS[check] if isinstance(check, str) else check
-    hooks = Hooks(harness)
-    result = _without_running(entry, hooks, backend)
+    result = _without_running(entry, harness, backend)
     if result is None:
         run = _Run(entry)
-        execution = _execute([[run]], _set_up(hooks, backend, timing, scale))
+        execution = _execute([[run]], _set_up(harness, backend, timing, scale))
         result = _judge(run, execution, backend)
     return _consider_known(result, known_failures)
 
@@ -158,11 +159,10 @@ def run_stress(
     copies. What cannot be told apart (a task, a thread or a log record too many) is reported under the id `stress`.
     See `run_check`, and `on_run` is called, in another thread, with the id of each check whose run has ended.
     """
-    hooks = Hooks(harness)
     results: list[Result] = []
     runnable: list[Check] = []
     for check in select_checks(only):
-        result = _without_running(check, hooks, backend)
+        result = _without_running(check, harness, backend)
         if result is None:
             runnable.append(check)
         else:
@@ -171,7 +171,7 @@ def run_stress(
     for copy in range(copies):
         start = copy * len(runnable) // copies
         sequences.append([_Run(check) for check in runnable[start:] + runnable[:start]])
-    execution = _execute(sequences, _set_up(hooks, backend, timing, scale, copies), on_run)
+    execution = _execute(sequences, _set_up(harness, backend, timing, scale, copies), on_run)
     troubles, execution.watch.troubles = execution.watch.troubles, []
     results += [
         _consider_known(_judge(run, execution, backend), known_failures) for sequence in sequences for run in sequence
@@ -181,27 +181,43 @@ def run_stress(
     return results
 
 
-def _set_up(hooks: Hooks, backend: str, timing: Timing, scale: int, copies: int = 1) -> Setup:
-    watch = Watch(hooks.capabilities.drop_logger)
-    return Setup(hooks=hooks, backend=backend, timing=timing, scale=scale, copies=copies, watch=watch)
+def _set_up(harness: Harness, backend: str, timing: Timing, scale: int, copies: int = 1) -> Setup:
+    watch = Watch(harness.capabilities.drop_logger)
+    return Setup(harness=harness, backend=backend, timing=timing, scale=scale, copies=copies, watch=watch)
 
 
-def _without_running(check: Check, hooks: Hooks, backend: str) -> Result | None:
+def _without_running(check: Check, harness: Harness, backend: str) -> Result | None:
     """The outcome of a check that is not to be run; `None` for one that is."""
-    capabilities = hooks.capabilities
+    capabilities = harness.capabilities
+    is_brokerless = not capabilities.has_broker and bool(check.needs & _BROKER)
     name = base_backend(backend)
     reason = ""
     if name not in capabilities.backends:
         reason = f"the bus runs on {' and '.join(capabilities.backends)} only"
     elif check.claim is not None and not CLAIMS[check.claim][0](capabilities):
         reason = CLAIMS[check.claim][1]
-    elif hooks.brokerless(check) and not check.brokerless:
+    elif is_brokerless and not check.brokerless:
         reason = "the bus has no broker, so there is no link, no wire and no other process to reach"
     if reason:
         return Result(id=check.id, backend=backend, outcome="not_declared", reason=reason, level=check.level)
-    lacking = None if hooks.brokerless(check) else hooks.lacking(check)
+    lacking = None if is_brokerless else _lacking(check, harness)
     if lacking is not None:
         return Result(id=check.id, backend=backend, outcome="untestable", reason=lacking, level=check.level)
+    return None
+
+
+def _lacking(check: Check, harness: Harness) -> str | None:
+    """Which hook the check needs and the harness lacks, in words."""
+    hooks, faults = harness.hooks, check.needs & _FAULTS
+    if faults and "link" not in hooks:
+        listed = " and ".join(f"`{need}`" for need in sorted(faults))
+        return f"the harness has no `link`, and the check needs {listed}"
+    if "wire" in check.needs and "wire" not in hooks:
+        return "the harness has no `wire`"
+    if "process" in check.needs and "child" not in hooks:
+        return "the harness has no `child`, so no other process can be started"
+    if "build" in check.needs and "build" not in hooks:
+        return "the harness has no `build`, so there is no bus that was not started"
     return None
 
 

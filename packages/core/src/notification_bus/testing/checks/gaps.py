@@ -92,7 +92,7 @@ async def gap_on_the_wire(kit: Context) -> None:
         numbers = [await kit.publish_numbered(here) for _ in range(2 * outbox + 10)]
         await kit.until(lambda: len(kit.drops) > drops, "drops from an outbox that is full are warned of", "no warning")
         observed = None
-        if kit.hooks.wire is not None:
+        if "wire" in kit.harness.hooks:
             observed = await stack.enter_async_context(kit.wire.observe(kit.channel))
         await link.restore()
         await kit.until(lambda: peer.gaps > before, promised, peer)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from notification_bus.testing._hooks import Hooks
 from notification_bus.testing._tasks import LoopThread, base_backend, start_loop
 from notification_bus.testing._watch import Watch
 from notification_bus.testing.harness import Harness
@@ -59,10 +58,9 @@ def examine_harness(harness: Harness, *, backend: str | None = None, patience: f
     began = time.perf_counter()
     found = Examination(faults=examine_shape(harness))
     if not found.faults:
-        hooks = Hooks(harness)
-        desk = Desk(hooks, patience)
+        desk = Desk(harness, patience)
         examine_build(desk)
-        declared = list(hooks.capabilities.backends)
+        declared = list(harness.capabilities.backends)
         # One that the bus does not run on would only say so.
         name = backend if backend is not None and base_backend(backend) in declared else declared[0]
         found.obstacle = _run(desk, name)
@@ -85,7 +83,7 @@ def _run(desk: Desk, backend: str) -> str | None:
             tasks.cancel_scope.cancel()
 
     # Whatever the bus logs or leaves behind meanwhile is a matter of the checks.
-    with Watch(desk.hooks.capabilities.drop_logger).around():
+    with Watch(desk.harness.capabilities.drop_logger).around():
         thread = LoopThread(lambda: start_loop(main, backend))
         thread.start()
         thread.finish(_LIMIT, _GRACE)
@@ -95,13 +93,13 @@ def _run(desk: Desk, backend: str) -> str | None:
 
 
 async def _examine(desk: Desk) -> None:
-    child = desk.begin(examine_child) if desk.hooks.child is not None else None
+    child = desk.begin(examine_child) if desk.harness.child is not None else None
     async with examine_instances(desk) as footing:
         wire_works = footing is not None and await examine_wire(desk, footing)
     if footing is None or desk.faults:
         # What follows would lean on what is in doubt already.
         return
-    if desk.hooks.link() is not None:
+    if desk.harness.link() is not None:
         await examine_links(desk, by_wire=wire_works)
     if child is not None:
         await child()

@@ -13,7 +13,7 @@ from anyio.lowlevel import checkpoint
 
 from notification_bus.bus import NotificationBus
 from notification_bus.notification import BusNotification
-from notification_bus.testing._hooks import Hooks
+from notification_bus.testing.harness import Harness
 from notification_bus.testing.pump import NUMBERED, Pump
 
 __all__ = ["Desk", "Ear", "HarnessFault", "Member", "ObstacleError", "Say", "shown"]
@@ -86,8 +86,8 @@ class Ear(Pump):
 class Desk:
     """One examination."""
 
-    def __init__(self, hooks: Hooks, patience: float) -> None:
-        self.hooks: Final = hooks
+    def __init__(self, harness: Harness, patience: float) -> None:
+        self.harness: Final = harness
         self.patience: Final = patience
         self.faults: Final[list[HarnessFault]] = []
         self.tasks: TaskGroup
@@ -138,7 +138,7 @@ class Desk:
         """
         held = _Held(manager)
         self.tasks.start_soon(held.run)
-        limit = self.patience + self.hooks.capabilities.ready_timeout
+        limit = self.patience + self.harness.capabilities.ready_timeout
         try:
             with anyio.move_on_after(limit):
                 await held.entered.wait()
@@ -162,7 +162,7 @@ class Desk:
         """
         ear = Ear(bus, channel)
         self.tasks.start_soon(ear.run)
-        limit = self.patience + self.hooks.capabilities.ready_timeout
+        limit = self.patience + self.harness.capabilities.ready_timeout
         try:
             with anyio.move_on_after(limit):
                 await ear.entered.wait()

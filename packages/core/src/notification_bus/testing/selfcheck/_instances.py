@@ -26,11 +26,11 @@ class Footing:
 
 def examine_build(desk: Desk) -> None:
     """Look at what `build` builds, without an event loop. What it raises is a matter of the checks."""
-    if desk.hooks.build is None:
+    if "build" not in desk.harness.hooks:
         return
     channel = desk.channel("build")
     try:
-        first, second = desk.hooks.build(channel), desk.hooks.build(channel)
+        first, second = desk.harness.build(channel), desk.harness.build(channel)
     except Exception:
         return
     if first is second:
@@ -45,7 +45,7 @@ async def examine_instances(desk: Desk) -> AsyncGenerator[Footing | None]:
     Raises:
         ObstacleError: No instance can be started, or none can be subscribed to.
     """
-    harness = desk.hooks.harness
+    harness = desk.harness
     name, other = desk.channel("one"), desk.channel("two")
     first = harness.instance(name)
     if not desk.expect_manager("instance", first, "the bus"):
@@ -93,7 +93,7 @@ def _expect_bus(desk: Desk, bus: object, member: str) -> bool:
 
 def _compare(desk: Desk, bus: NotificationBus) -> None:
     """Look whether the bus can hold and carry what is claimed for it, where it says what it can."""
-    capabilities = desk.hooks.capabilities
+    capabilities = desk.harness.capabilities
     options: object = getattr(bus, "options", None)
     says: dict[str, object] = {"max_body": getattr(bus, "max_body", None)}
     if isinstance(options, BusOptions):
@@ -136,9 +136,9 @@ def _shown(texts: set[str]) -> str:
 
 async def examine_child(desk: Desk) -> None:
     """Start the other process, and see that it becomes ready."""
-    spec = desk.hooks.child
+    spec = desk.harness.child
     assert spec is not None  # noqa: S101  # the caller has looked
-    limit = desk.patience * 5 + desk.hooks.capabilities.ready_timeout
+    limit = desk.patience * 5 + desk.harness.capabilities.ready_timeout
     async with start_child(spec, desk.channel("child"), "talk") as child:
         if not await desk.until(lambda: child.ready or child.ended, limit):
             desk.accuse("child", f"the child process `child` names is not ready after {limit:g} s: {child}")

@@ -80,7 +80,7 @@ async def examine_links(desk: Desk, *, by_wire: bool) -> None:
 
 
 async def _expect_link(desk: Desk) -> bool:
-    manager = desk.hooks.link()
+    manager = desk.harness.link()
     assert manager is not None  # noqa: S101  # the caller has looked
     if not desk.expect_manager("link", manager, "the link"):
         return False
@@ -100,7 +100,7 @@ async def _expect_link(desk: Desk) -> bool:
 @asynccontextmanager
 async def _voice(desk: Desk, channel: str, *, by_wire: bool) -> AsyncGenerator[Say]:
     """A way to the channel that goes around the link."""
-    wire = desk.hooks.wire
+    wire = desk.harness.wire
     if by_wire and wire is not None:
 
         async def inject(notification: BusNotification) -> None:
@@ -108,13 +108,13 @@ async def _voice(desk: Desk, channel: str, *, by_wire: bool) -> AsyncGenerator[S
 
         yield inject
     else:
-        async with desk.held(desk.hooks.harness.instance(channel), "`instance`") as bus:
+        async with desk.held(desk.harness.instance(channel), "`instance`") as bus:
             yield bus.publish
 
 
 async def _examine(desk: Desk, fault: str, found: _Findings, by_wire: bool) -> None:
     channel = desk.channel(fault)
-    manager = desk.hooks.link()
+    manager = desk.harness.link()
     assert manager is not None  # noqa: S101  # the caller has looked
     try:
         async with desk.held(manager, "`link`") as link:
@@ -122,7 +122,7 @@ async def _examine(desk: Desk, fault: str, found: _Findings, by_wire: bool) -> N
                 return
             began = anyio.current_time()
             async with (
-                desk.held(desk.hooks.harness.instance(channel, link), "`instance`, with a link,") as bus,
+                desk.held(desk.harness.instance(channel, link), "`instance`, with a link,") as bus,
                 desk.listening(bus, channel) as ear,
                 _voice(desk, channel, by_wire=by_wire) as say,
             ):
@@ -207,7 +207,7 @@ async def _counts_another(desk: Desk, link: Link) -> bool:
         with scope:
             try:
                 async with (
-                    desk.held(desk.hooks.harness.instance(channel, link), "`instance`") as bus,
+                    desk.held(desk.harness.instance(channel, link), "`instance`") as bus,
                     desk.listening(bus, channel),
                 ):
                     pass
@@ -226,7 +226,7 @@ async def _expect_restored(desk: Desk, ground: _Ground) -> None:
     heard = None
     try:
         async with (
-            desk.held(desk.hooks.harness.instance(channel, ground.link), "`instance`") as bus,
+            desk.held(desk.harness.instance(channel, ground.link), "`instance`") as bus,
             desk.listening(bus, channel) as ear,
         ):
             heard = await desk.heard(bus.publish, ear, desk.patience)

@@ -13,7 +13,7 @@ __all__ = ["examine_wire"]
 
 async def examine_wire(desk: Desk, footing: Footing) -> bool:
     """Look whether the wire shows what a bus sends, and injects what a bus hears; whether it does the latter."""
-    wire = desk.hooks.wire
+    wire = desk.harness.wire
     if wire is None:
         return False
     manager = wire.observe(footing.channel)
