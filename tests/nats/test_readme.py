@@ -1,13 +1,17 @@
 """The distribution's README does what it says."""
 
+import os
 import re
 import textwrap
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from notification_bus import BusNotification
-from notification_bus_nats._subject import LONGEST_SUBJECT, subject_of
-from notification_bus_nats._url import _READERS
+from notification_bus.options import OPTION_NAMES
+from notification_bus_nats import NatsBus, NatsOptions
+from notification_bus_nats._bus import LONGEST_SUBJECT, subject_of
 from tests.brokers import Server
 
 README = (Path(__file__).parents[2] / "packages/bus-nats/README.md").read_text("utf-8")
@@ -24,8 +28,17 @@ async def test_first_example_runs(nats_server: Server, channel: str) -> None:
     assert [shown async for shown in names["run"]()] == [BusNotification.tools_list_changed()]
 
 
+def test_example_with_settings_of_the_client_builds_a_bus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NATS_PASSWORD", "s3cr3t")
+    (code,) = re.findall(r"```python\n(bus = .*?)```", README, re.DOTALL)
+    names: dict[str, Any] = {"os": os, "NatsBus": NatsBus}
+    exec(code, names)  # noqa: S102
+    assert names["bus"].channel == "board"
+
+
 def test_every_option_is_in_the_table() -> None:
-    assert [name for name in _READERS if f"`{name}`" not in README] == []
+    assert [name for name in NatsOptions.__optional_keys__ if f"`{name}`" not in README] == []
+    assert [name for name in OPTION_NAMES if f"`{name}`" not in README] == []
 
 
 def test_what_is_said_of_subjects_is_true() -> None:

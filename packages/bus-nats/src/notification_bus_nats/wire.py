@@ -11,8 +11,7 @@ import anyio
 from nats.aio.client import Client
 from nats.errors import MaxPayloadError
 
-from notification_bus_nats._bus import NatsBus
-from notification_bus_nats._subject import subject_of
+from notification_bus_nats._bus import NatsBus, subject_of
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -55,12 +54,8 @@ class NatsWire:
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
         bus, client = self._bus, Client()
-        server = bus._pool.order()[0]
-        settings = bus._settings | bus._credentials(server)
-        settings |= {
-            "tls": bus._tls() if callable(bus._tls) else bus._tls,
-            "tls_hostname": bus._tls_hostname or server.tls_name,
-        }
+        server = bus._pool.named[0]
+        settings = bus._settings_for(server)
         try:
             with anyio.fail_after(_PATIENCE):
                 await client.connect(server.url, allow_reconnect=False, error_cb=_quiet, **settings)

@@ -48,6 +48,9 @@ class BrokerBus(ReferenceCounted, ABC):
     backends: ClassVar[Sequence[str]] = ("asyncio", "trio")
     """The async libraries that the adapter's client runs on."""
 
+    tls_help: ClassVar[str] = ""
+    """How TLS is set up for this broker, in half a sentence; part of the remedies for errors of TLS and time-outs."""
+
     max_body: int = DEFAULT_MAX_BODY
     """Bytes of the largest body that this bus carries."""
 
@@ -79,9 +82,10 @@ class BrokerBus(ReferenceCounted, ABC):
 
     @abstractmethod
     async def connect(self) -> BrokerConnection:
-        """Make one connection whose subscription the broker has confirmed. One try; no retries of the client's own.
+        """Make one connection whose subscription the broker has confirmed. One try at one host, with no retries.
 
-        May be cancelled at any await, and then leaves nothing open. Whatever it raises is reported and tried again.
+        May be cancelled at any await, and then leaves nothing open. What it raises is reported, each cause once in an
+        outage, and tried again: at once, then backing off. An adapter with several hosts puts one that failed last.
         """
 
     def remedy(self, exc: BaseException) -> str | None:
@@ -89,7 +93,7 @@ class BrokerBus(ReferenceCounted, ABC):
 
         Knows the operating system's errors. An adapter adds those of its client, and returns this for the rest.
         """
-        return remedy(exc)
+        return remedy(exc, self.tls_help)
 
     @property
     def channel(self) -> str:
@@ -143,7 +147,7 @@ class BrokerBus(ReferenceCounted, ABC):
             timeout: Seconds; `None` takes `ready_timeout`.
 
         Raises:
-            BusNotReadyError: There was none in time. Names the cause, and the native error is its `__cause__`.
+            BusNotReadyError: There was none in time. Names each cause; its `__cause__` is the last native error.
             BusClosedError: The bus is not open, or was closed meanwhile.
         """
         self._check_open()
@@ -156,7 +160,7 @@ class BrokerBus(ReferenceCounted, ABC):
                 if self._supervisor is not supervisor:
                     raise BusClosedError(f"{self!r} was closed while waiting for the broker")
             return
-        cause = self._ledger.counters.last_error or "the broker has not answered yet"
+        cause = supervisor.causes or "the broker has not answered yet"
         raise BusNotReadyError(f"{self!r} is not ready after {limit:g} s: {cause}") from supervisor.last_exception
 
     def stats(self) -> BusStats:

@@ -37,7 +37,7 @@ class Supervisor:
         self._peers = Peers(ledger.options.probe_interval)
         self._session: Session | None = None
         self._connections = 0
-        self._reported: set[str] = set()
+        self._reported: dict[str, str] = {}
         self._changed = anyio.Event()
         self._flushed = False
         self.last_exception: BaseException | None = None
@@ -47,6 +47,12 @@ class Supervisor:
     def connected(self) -> bool:
         """Whether the broker has confirmed a subscription and nothing has shown it to be broken."""
         return self._session is not None
+
+    @property
+    def causes(self) -> str:
+        """The causes of this outage, each once and the last one last: with several hosts, each has its own."""
+        last = self._ledger.counters.last_error
+        return "; ".join([*(cause for cause in self._reported.values() if cause != last), *([last] if last else [])])
 
     async def wait_changed(self) -> None:
         """Wait until `connected` changes, or the stopping begins."""
@@ -168,5 +174,5 @@ class Supervisor:
         text = self._describe(exc)
         self._ledger.counters.last_error = f"{what}: {text}"
         if text not in self._reported and len(self._reported) < _CAUSES:
-            self._reported.add(text)
+            self._reported[text] = f"{what}: {text}"
             self._logger.warning("%s %s; trying again until it works: %s", self._ledger.name, what, text)
