@@ -295,7 +295,7 @@ class TestSecrets:
             assert SECRET not in shown
 
 
-PASSWORDS = st.text(st.characters(codec="utf-8", exclude_characters="*"), min_size=4, max_size=12)
+PASSWORDS = st.text(st.characters(codec="utf-8", exclude_characters="*\0"), min_size=4, max_size=12)
 
 
 class TestRedacting:
@@ -334,8 +334,7 @@ class TestRedacting:
         secrets = url_secrets(form.format(quote(password, safe="")))
         assert password in secrets
         for shown in (password, quote(password), quote(password, safe=""), quote_plus(password), repr(password)[1:-1]):
-            text = redact(f"cannot log in with <{shown}> as u, or {shown}", secrets)
-            assert text == "cannot log in with <***> as u, or ***"
+            assert redact(f"\0{shown}\0\0{shown}\0", secrets) == "\0***\0\0***\0"
 
     def test_it_is_found_in_any_case_of_letters(self) -> None:
         """nats-py turns what a server says into lower case."""

@@ -1,16 +1,13 @@
 """The distribution's README does what it says."""
 
-import os
 import re
 import textwrap
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from notification_bus import BusNotification
 from notification_bus.options import OPTION_NAMES
-from notification_bus_nats import NatsBus, NatsOptions
+from notification_bus_nats import NatsOptions
 from notification_bus_nats._bus import LONGEST_SUBJECT, subject_of
 from tests.brokers import Server
 
@@ -26,14 +23,6 @@ async def test_first_example_runs(nats_server: Server, channel: str) -> None:
     names: dict[str, Any] = {}
     exec(f"{imports}\nasync def run():\n{textwrap.indent(body, '    ')}", names)  # noqa: S102
     assert [shown async for shown in names["run"]()] == [BusNotification.tools_list_changed()]
-
-
-def test_example_with_settings_of_the_client_builds_a_bus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NATS_PASSWORD", "s3cr3t")
-    (code,) = re.findall(r"```python\n(bus = .*?)```", README, re.DOTALL)
-    names: dict[str, Any] = {"os": os, "NatsBus": NatsBus}
-    exec(code, names)  # noqa: S102
-    assert names["bus"].channel == "board"
 
 
 def test_every_option_is_in_the_table() -> None:

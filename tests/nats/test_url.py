@@ -201,6 +201,11 @@ def test_option_of_every_bus_in_a_url_beside_keywords_is_refused() -> None:
     assert NatsBus("nats://a?name=mine", channel="x").channel == "x"
 
 
+def test_context_for_tls_beside_files_is_refused(pem: Tls) -> None:
+    with pytest.raises(BusURLError, match="not both"):
+        NatsBus(f"tls://a?tls_ca_file={pem.ca}", channel="x", tls=ssl.create_default_context())
+
+
 @pytest.mark.parametrize("missing", ["user_credentials", "nkeys_seed", "nkeys_seed_str"])
 def test_nkeys_without_their_library_are_refused_with_the_command_to_run(
     monkeypatch: pytest.MonkeyPatch, missing: str

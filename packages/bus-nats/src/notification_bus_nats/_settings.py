@@ -67,19 +67,12 @@ _REFUSED: Final[Mapping[str, str]] = {
         "the bus reconnects by itself and for ever, with a gap; backoff_cap is its longest wait between two tries",
     ),
     **dict.fromkeys(
-        (
-            "error_cb",
-            "disconnected_cb",
-            "closed_cb",
-            "reconnected_cb",
-            "discovered_server_cb",
-            "lame_duck_mode_cb",
-        ),
+        ("closed_cb", "disconnected_cb", "discovered_server_cb", "error_cb", "lame_duck_mode_cb", "reconnected_cb"),
         "the bus watches its own connection; its log and stats() tell what happens to it",
     ),
     **dict.fromkeys(
         ("pending_size", "flush_timeout", "flusher_queue_size", "drain_timeout"),
-        "what waits to be sent waits in the bus; its limits are outbox, memory and close_timeout",
+        "what waits to be sent waits in the bus; its limits are outbox and close_timeout",
     ),
     **dict.fromkeys(("ping_interval", "max_outstanding_pings"), "the bus has probe_interval and probe_timeout"),
     "no_echo": "a bus receives what it publishes",
@@ -137,6 +130,8 @@ def client_settings(options: Mapping[str, Any]) -> dict[str, Any]:
     settings |= {name: value for name, value in options.items() if value is not None and name not in OPTION_NAMES}
     files = [settings.pop(f"tls_{part}_file", None) for part in ("ca", "cert", "key")]
     if any(files):
+        if "tls" in settings:
+            raise BusURLError("give either tls or the files of which a context is made, not both")
         settings["tls"] = _tls_from_files(*files)
     if not settings["connect_timeout"] > 0:
         raise BusURLError(f"connect_timeout is {settings['connect_timeout']!r}: give a number of seconds above 0")

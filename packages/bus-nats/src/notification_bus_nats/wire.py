@@ -11,6 +11,7 @@ import anyio
 from nats.aio.client import Client
 from nats.errors import MaxPayloadError
 
+from notification_bus.url import with_options
 from notification_bus_nats._bus import NatsBus, subject_of
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class NatsWire:
     @classmethod
     def from_url(cls, url: str) -> Self:
         """For a URL as `NatsBus.from_url` reads it, without a channel."""
-        return cls(NatsBus.from_url(f"{url}{'&' if '?' in url else '?'}channel=wire"))
+        return cls(NatsBus.from_url(with_options(url, channel="wire")))
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:

@@ -6,7 +6,7 @@ from reprlib import Repr
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeAlias, cast, final
 
-from notification_bus.subscriptions._methods import Key
+from notification_bus.subscriptions._keys import Key
 from notification_bus.subscriptions.errors import InvalidFilterError
 
 __all__ = ["Capabilities", "SubscriptionFilter"]
@@ -113,7 +113,7 @@ class SubscriptionFilter:
         )
 
     def intersect(self, other: "SubscriptionFilter") -> Self:
-        """What both ask for: no more than this filter, whoever made the other.
+        """What both ask for: never more than this filter, whatever the other holds.
 
         Members of `extra` stay where both have them, with this filter's value.
         """

@@ -4,14 +4,15 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, cast, final
+from typing import Any, Final, NamedTuple, Self, TypeAlias, cast, final
 
 import anyio
 
 from notification_bus._loops import turn
 from notification_bus.notification import BusNotification
+from notification_bus.subscriptions._keys import ACKNOWLEDGED, LIST_METHODS, SUBSCRIPTION_ID, UPDATED, Key
 from notification_bus.subscriptions._mailbox import Mailbox
-from notification_bus.subscriptions._methods import ACKNOWLEDGED, LIST_METHODS, SUBSCRIPTION_ID, UPDATED, Key
+from notification_bus.subscriptions._table import StreamTable
 from notification_bus.subscriptions.filter import SubscriptionFilter
 
 __all__ = ["SubscriptionId", "SubscriptionMessage", "SubscriptionStream"]
@@ -44,28 +45,12 @@ class SubscriptionMessage(NamedTuple):
         return {"method": self.method, "params": self.params}
 
 
-class StreamHost(Protocol):
-    """Where a stream's mailbox is kept."""
-
-    def remove(self, mailbox: Mailbox) -> None: ...
-
-    def watch(self, mailbox: Mailbox, uri: str) -> None: ...
-
-    def unwatch(self, mailbox: Mailbox, uri: str) -> None: ...
-
-    def end(self, mailbox: Mailbox) -> None: ...
-
-    def defer(self) -> Callable[[], None]: ...
-
-    def abandon(self, mailbox: Mailbox) -> None: ...
-
-
 class Admitted(NamedTuple):
     """What opening a stream gave it."""
 
     mailbox: Mailbox
     accepted: SubscriptionFilter
-    host: StreamHost
+    table: StreamTable
     admits: Callable[[int, str], bool]
     """Whether one more URI, after so many, can be pushed. Raises where a limit is reached."""
 
@@ -139,7 +124,7 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
             lists = sum(isinstance(key, int) for key in mailbox.keys[: len(LIST_METHODS)])
             if not admitted.admits(len(mailbox.keys) - lists, uri):
                 return False
-            admitted.host.watch(mailbox, uri)
+            admitted.table.watch(mailbox, uri)
             self._changed = True
         return True
 
@@ -148,7 +133,7 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
         admitted = self._entered()
         mailbox = admitted.mailbox
         if isinstance(uri, str) and uri in mailbox.keys and not (self._left or mailbox.closed):
-            admitted.host.unwatch(mailbox, uri)
+            admitted.table.unwatch(mailbox, uri)
             self._changed = True
 
     def look_again(self) -> None:
@@ -158,7 +143,7 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
     def end(self) -> None:
         """End gracefully: what waits can still be read, then the iteration ends."""
         admitted = self._entered()
-        admitted.host.end(admitted.mailbox)
+        admitted.table.end(admitted.mailbox)
 
     def defer_result(self) -> Callable[[], None]:
         """Keep a draining registry waiting after this stream has been left, until the returned function is called.
@@ -166,7 +151,7 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
         For a handler whose final result is written by somebody else after it has returned. Call it before leaving the
         context. The function may be called any number of times.
         """
-        return self._entered().host.defer()
+        return self._entered().table.defer()
 
     def _entered(self) -> Admitted:
         if self._admitted is None:
@@ -184,7 +169,7 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
     ) -> None:
         self._left = True
         if self._admitted is not None:
-            self._admitted.host.remove(self._admitted.mailbox)
+            self._admitted.table.remove(self._admitted.mailbox)
 
     def __aiter__(self) -> Self:
         return self
@@ -204,7 +189,7 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
             # A reader that waits is interrupted by it, and one that always finds something where it gives its turn.
             with anyio.CancelScope(deadline=admitted.deadline):
                 return await self._next(admitted.mailbox)
-            admitted.host.end(admitted.mailbox)
+            admitted.table.end(admitted.mailbox)
             return await self._next(admitted.mailbox)
         finally:
             self._reading = False
@@ -238,8 +223,8 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
 
     def __del__(self) -> None:
         if self._admitted is not None and not self._left:
-            # The collector may run this in any thread: the host only takes note, and forgets the mailbox later.
-            self._admitted.host.abandon(self._admitted.mailbox)
+            # The collector may run this in any thread: the table only takes note, and removes the mailbox later.
+            self._admitted.table.abandon(self._admitted.mailbox)
             warnings.warn(
                 "a subscription stream was dropped without being left", ResourceWarning, source=self, stacklevel=1
             )

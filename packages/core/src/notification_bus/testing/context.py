@@ -21,8 +21,8 @@ from notification_bus.testing._hooks import Hooks
 from notification_bus.testing._process import Child, start_child
 from notification_bus.testing._tasks import run_in_new_loop
 from notification_bus.testing._watch import Watch
+from notification_bus.testing.check import Check
 from notification_bus.testing.harness import Capabilities, Link, Wire
-from notification_bus.testing.manifest import Check
 from notification_bus.testing.outcome import CheckFailedError, UntestableError
 from notification_bus.testing.pump import NUMBERED, Pump, number_of
 from notification_bus.testing.timing import Timing

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from notification_bus.cli._terminal import Cell, Style, Terminal
 from notification_bus.cli.check._run import Options, Report
-from notification_bus.testing import MANIFEST, Result, find_check
+from notification_bus.testing import CHECKS, Result
 
 __all__ = ["as_json", "print_list", "print_report"]
 
@@ -92,7 +92,7 @@ def _print_table(report: Report, terminal: Terminal) -> None:
 def _rows(report: Report) -> Iterator[tuple[str, Result, str]]:
     """Yield a label, the slowest result and the reason for each check, or for each of its outcomes if they differ."""
     found = {result.id for result in report.results}
-    known = [check.id for check in MANIFEST if check.id in found]
+    known = [id_ for id_ in CHECKS if id_ in found]
     # A result that is about all checks comes last.
     for id_ in [*known, *sorted(found.difference(known))]:
         groups: dict[tuple[str, str], list[Result]] = {}
@@ -138,7 +138,7 @@ def _print_red(results: Sequence[Result], terminal: Terminal) -> None:
     result = results[0]
     terminal.line()
     try:
-        check = find_check(result.id)
+        check = CHECKS[result.id]
     except KeyError:  # about all checks
         where, behaviour = "", ""
     else:

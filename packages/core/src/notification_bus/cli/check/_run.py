@@ -14,7 +14,7 @@ from typing import Final
 from notification_bus.cli._command import CommandError, Tell
 from notification_bus.cli.check._target import Target, find_target
 from notification_bus.testing import (
-    MANIFEST,
+    CHECKS,
     Check,
     Header,
     KnownFailure,
@@ -57,7 +57,7 @@ def read_options(arguments: argparse.Namespace) -> Options:
         skipped |= dict.fromkeys(_ids("--skip", name), reason)
     known: list[KnownFailure] = []
     for name, reason in (_pair("--known-failure", text) for text in arguments.known_failure):
-        if all(check.id != name for check in MANIFEST):
+        if name not in CHECKS:
             raise CommandError(f"--known-failure: there is no check {name!r}{_suggestion(name, groups=False)}")
         # A link to an issue is part of the reason here; its place tells where the failure was declared.
         known.append(KnownFailure(name, reason, "declared by --known-failure"))
@@ -67,7 +67,7 @@ def read_options(arguments: argparse.Namespace) -> Options:
         if missing := _missing_library(backend):
             raise CommandError(f"--backend {backend}: {missing} is not installed here: pip install {missing}")
     return Options(
-        checks=[check for check in MANIFEST if check.id in wanted],
+        checks=[check for id_, check in CHECKS.items() if id_ in wanted],
         skipped=skipped,
         known_failures=known,
         strict=arguments.strict,
@@ -84,21 +84,20 @@ def _pair(option: str, text: str) -> tuple[str, str]:
     return name, reason
 
 
-def _group(check: Check) -> str:
-    return check.id.partition(".")[0]
+def _group(id_: str) -> str:
+    return id_.partition(".")[0]
 
 
 def _ids(option: str, text: str) -> list[str]:
     """Return the ids that a text stands for: an id, a group, or a pattern such as `slow.*`."""
-    found = [check.id for check in MANIFEST if text == _group(check) or fnmatchcase(check.id, text)]
+    found = [id_ for id_ in CHECKS if text == _group(id_) or fnmatchcase(id_, text)]
     if not found:
         raise CommandError(f"{option}: there is no check or group {text!r}{_suggestion(text)}")
     return found
 
 
 def _suggestion(text: str, *, groups: bool = True) -> str:
-    names = [*dict.fromkeys(map(_group, MANIFEST))] if groups else []
-    names += [check.id for check in MANIFEST]
+    names = [*(dict.fromkeys(map(_group, CHECKS)) if groups else ()), *CHECKS]
     close = get_close_matches(text, names, n=2, cutoff=0.7)
     return (f"; did you mean {' or '.join(close)}?" if close else ";") + " `notification-bus check --list` lists them"
 
