@@ -114,9 +114,9 @@ class SubscriptionFilter:
         )
 
     def intersect(self, other: "SubscriptionFilter") -> Self:
-        """What both ask for: never more than this filter, whatever the other holds.
+        """Return what both filters ask for: never more than this one.
 
-        Members of `extra` stay where both have them, with this filter's value.
+        Members of `extra` stay if both have them, with this filter's value.
         """
         theirs = frozenset(other.resource_subscriptions)
         return replace(
