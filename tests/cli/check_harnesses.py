@@ -6,6 +6,7 @@ from itertools import count
 from typing import Any, NoReturn
 
 import anyio
+from sniffio import current_async_library
 
 from notification_bus import MemoryBus, NotificationBus
 from notification_bus.testing import Capabilities
@@ -56,6 +57,19 @@ class Away(Bare):
     async def instance(self, channel: str, link: Any = None) -> AsyncGenerator[NotificationBus]:
         raise ConnectionRefusedError("nothing listens at localhost:9092")
         yield
+
+
+class FailsOnTrio(Bare):
+    """Fails one check on trio only."""
+
+    capabilities = Capabilities(buffer=16, backends=("asyncio", "trio"))
+
+    @asynccontextmanager
+    async def instance(self, channel: str, link: Any = None) -> AsyncGenerator[NotificationBus]:
+        async with MemoryBus(channel, buffer=16) as bus:
+            if "deliver-echo" in channel and current_async_library() == "trio":
+                raise ValueError("not on trio")
+            yield bus
 
 
 class Odd(Bare):
