@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, cast
 
-from notification_bus.testing import MANIFEST, MemoryHarness, run_suite, url_harness
+from notification_bus.testing import CHECKS, MemoryHarness, run_suite, url_harness
 from tests.brokers import KINDS, Provider, available_flavours
 
 PAGE: Final = Path(__file__).parent / "compatibility.md"
@@ -56,9 +56,7 @@ def page(columns: dict[str, dict[str, str]]) -> str:
         "| check | " + " | ".join(heads) + " |",
         "| --- |" + " :-: |" * len(heads),
     ]
-    lines += [
-        f"| `{check.id}` | " + " | ".join(MARKS[columns[head][check.id]] for head in heads) + " |" for check in MANIFEST
-    ]
+    lines += [f"| `{id_}` | " + " | ".join(MARKS[columns[head][id_]] for head in heads) + " |" for id_ in CHECKS]
     return "\n".join(lines) + "\n"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from notification_bus import NotificationBus
-from notification_bus.testing import MANIFEST
+from notification_bus.testing import CHECKS
 
 HERE: Final = Path(__file__).parent
 
@@ -25,7 +25,7 @@ def contract() -> str:
     lines = [
         "# The contract",
         "",
-        "*Generated from the docstring of `NotificationBus` and the manifest of the kit by `docs/generate.py`.*",
+        "*Generated from the docstring of `NotificationBus` and the checks of the kit by `docs/generate.py`.*",
         "",
         "A bus is an object with two methods, `publish` and `subscribe`, and these rules. Each is proven by the checks",
         "below it, which `notification-bus check` and `notification_bus.testing.contract.BusContract` run on any bus.",
@@ -35,7 +35,7 @@ def contract() -> str:
     for number, (word, text) in enumerate(rules().items(), start=1):
         lines += ["", f"## {number}. {word}", "", text, ""]
         lines += ["| check | level | what is checked |", "| --- | --- | --- |"]
-        lines += [f"| `{c.id}` | {c.level} | {c.behaviour} |" for c in MANIFEST if c.rule == word]
+        lines += [f"| `{c.id}` | {c.level} | {c.behaviour} |" for c in CHECKS.values() if c.rule == word]
     lines += ["", "## Not promised", "", not_promised[:1].upper() + not_promised[1:]]
     return "\n".join(lines) + "\n"
 

@@ -12,9 +12,8 @@ from fastmcp import FastMCP
 from notification_bus import open_bus
 from notification_bus.mcp import McpSubscriptions
 
-subscriptions = McpSubscriptions(open_bus(os.environ.get("BUS", "redis://localhost?channel=board")))
+subscriptions = McpSubscriptions(open_bus(os.environ.get("BUS", "redis://localhost?channel=board")), watch=True)
 mcp = FastMCP("board", lifespan=subscriptions.lifespan)
-subscriptions.install(mcp, watch=True)
 
 tasks: list[str] = []
 

@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from typing import ClassVar, Self, Unpack, cast
-from urllib.parse import quote, urlencode, urlsplit
+from typing import ClassVar, Unpack
+from urllib.parse import quote
 
 import aio_pika
 import anyio
@@ -11,7 +11,7 @@ from aio_pika.abc import AbstractConnection, AbstractExchange, AbstractIncomingM
 
 from notification_bus import BrokerBus, BrokerConnection, BusURLError
 from notification_bus.options import OptionValues
-from notification_bus.url import redact_url, split_url
+from notification_bus.url import redact_url, url_secrets
 
 
 class AmqpConnection(BrokerConnection):
@@ -67,14 +67,7 @@ class AmqpBus(BrokerBus):
         if len(self._exchange) > 127:
             raise BusURLError(f"channel {channel!r} is too long for the name of an exchange: {self._exchange}")
         self._url = url
-        super().__init__(redact_url(url), channel=channel, secrets=[urlsplit(url).password or ""], **options)
-
-    @classmethod
-    def from_url(cls, url: str) -> Self:
-        """Build from `amqp://user:password@host/vhost?channel=board`; the rest of the query is aio-pika's."""
-        base, ours, theirs = split_url(url)
-        channel = cast("str", ours.pop("channel", ""))
-        return cls(f"{base}?{urlencode(theirs)}", channel=channel, **cast("OptionValues", ours))
+        super().__init__(redact_url(url), channel=channel, secrets=url_secrets(url), **options)
 
     async def connect(self) -> AmqpConnection:
         connection = AmqpConnection(await aio_pika.connect(self._url))
@@ -86,4 +79,5 @@ class AmqpBus(BrokerBus):
         return connection
 
     def remedy(self, exc: BaseException) -> str | None:
-        return "check host, port and credentials" if isinstance(exc, OSError) else None
+        # Core knows the operating system's errors: refused, no such host, a certificate.
+        return super().remedy(exc) or ("check host, port and credentials" if isinstance(exc, OSError) else None)

@@ -28,7 +28,6 @@ def build(bus_url: str, board: Path) -> MCPServer[dict[str, object]]:
         ),
     )
     mcp = MCPServer("board", subscriptions=subscriptions, lifespan=subscriptions.lifespan, log_level="WARNING")
-    subscriptions.install(mcp)
 
     @mcp.resource(TASKS)
     def tasks() -> str:

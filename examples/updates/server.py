@@ -52,7 +52,6 @@ def build(bus_url: str, notes: Notes) -> NotesServer:
         open_bus(bus_url), capabilities=Capabilities(tools_list_changed=False, prompts_list_changed=False)
     )
     mcp = NotesServer(notes, subscriptions)
-    subscriptions.install(mcp)
 
     @mcp.resource(INDEX, name="index")
     async def read_index() -> str:

@@ -9,8 +9,8 @@ import anyio
 
 from notification_bus import MemoryBus, NotificationBus
 from notification_bus.testing import Capabilities
-from notification_bus.testing.gallery import find_bus, gallery_harness
-from notification_bus.testing.simulated import SimulatedBus, SimulatedHarness, SimulatedLink
+from tests.kit.gallery import find_bus, gallery_harness
+from tests.kit.simulated import SimulatedBus, SimulatedHarness, SimulatedLink
 
 PASSWORD = "hunter2"
 _numbers = count()

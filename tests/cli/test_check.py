@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from notification_bus.testing import MANIFEST
+from notification_bus.testing import CHECKS
 from tests.cli.checking import HARNESSES, LIMIT, ROOT, check, outcomes, results, start
 
 
@@ -25,7 +25,7 @@ def test_memory_passes_and_no_check_is_absent() -> None:
     assert done.returncode == 0, done.stderr
     found = results(done)
     assert [(r["backend"], r["id"]) for r in found["results"]] == [
-        (backend, entry.id) for backend in ("asyncio", "trio") for entry in MANIFEST
+        (backend, entry.id) for backend in ("asyncio", "trio") for entry in CHECKS.values()
     ]
     assert {r["outcome"] for r in found["results"]} == {"passed", "not_declared"}
     assert found["header"]["bus"].startswith("notification_bus.memory.MemoryBus 0.")
@@ -132,7 +132,7 @@ def test_people_get_a_line_for_each_check_that_fits(before: str, width: int) -> 
     assert "\x1b" not in done.stdout
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= width
-    for entry in MANIFEST:
+    for entry in CHECKS.values():
         assert sum(line.startswith(f"{entry.id} ") for line in lines) == 1, entry.id
     assert any(line.startswith("bus ") and "MemoryBus" in line for line in lines)
     assert "the bus has no broker, so there is no link, no wire and no other process" in " ".join(done.stdout.split())
@@ -193,7 +193,9 @@ def test_only_takes_ids_groups_and_patterns() -> None:
     )
     assert done.returncode == 0, done.stderr
     ids = [
-        entry.id for entry in MANIFEST if entry.id.startswith("sub.") or entry.id in ("deliver.echo", "gap.on_overflow")
+        entry.id
+        for entry in CHECKS.values()
+        if entry.id.startswith("sub.") or entry.id in ("deliver.echo", "gap.on_overflow")
     ]
     assert list(outcomes(done)) == ids
     assert {r["backend"] for r in results(done)["results"]} == {"trio"}
@@ -285,7 +287,7 @@ def test_the_list_needs_no_target() -> None:
     done = check("--list", "--only", "wire")
     assert done.returncode == 0
     assert [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")] == [
-        entry.id for entry in MANIFEST if entry.id.startswith("wire.")
+        entry.id for entry in CHECKS.values() if entry.id.startswith("wire.")
     ]
     assert "Needs wire." in done.stdout
 

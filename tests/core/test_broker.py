@@ -153,6 +153,26 @@ async def test_wait_ready_names_the_cause_and_chains_it() -> None:
         assert isinstance(caught.value.__cause__, ConnectionRefusedError)
 
 
+async def test_wait_ready_names_the_cause_of_each_host_the_last_one_last() -> None:
+    """An adapter tries one host at a time, and each has its own trouble."""
+    hosts = iter(["a", "b", "a", "b", "c"] * 1000)
+
+    async def each() -> BrokerConnection:
+        host = next(hosts)
+        raise ConnectionError(f"{host} is down") if host != "c" else PermissionError("c says no")
+
+    async with Bus(each) as bus:
+        await eventually(lambda: bus.attempts >= 5)
+        with pytest.raises(BusNotReadyError) as caught:
+            await bus.wait_ready(0.01)
+    told = str(caught.value)
+    assert [
+        told.count(f"cannot connect: {cause}")
+        for cause in ("ConnectionError: a is down", "ConnectionError: b is down", "PermissionError: c says no")
+    ] == [1, 1, 1]
+    assert told.endswith(bus.stats().last_error or "?")
+
+
 async def test_entering_a_subscription_raises_after_ready_timeout() -> None:
     async with Bus(refuse, ready_timeout=0.1) as bus:
         with pytest.raises(BusNotReadyError):

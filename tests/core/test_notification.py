@@ -16,7 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from notification_bus import GAP, BusNotification, InvalidNotificationError, MalformedBodyError, NotificationBusError
-from notification_bus.notification import _KNOWN, _KNOWN_SIZE, MAX_DEPTH, _known, decode_bodies, encode_frame
+from notification_bus._json import MAX_DEPTH
+from notification_bus.notification import _KNOWN, _KNOWN_SIZE, _known, decode_bodies, encode_frame
 
 MODEST = settings(max_examples=60, deadline=None)
 

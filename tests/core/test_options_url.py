@@ -3,7 +3,10 @@
 import math
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from socket import gaierror
+from ssl import SSLCertVerificationError, SSLError
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given, settings
@@ -11,8 +14,9 @@ from hypothesis import strategies as st
 
 from notification_bus import BusNotification, BusOptions, BusURLError, MemoryBus, NotificationBus, OpenableBus, open_bus
 from notification_bus import url as url_module
+from notification_bus._broker.remedy import remedy
 from notification_bus.options import OPTION_NAMES
-from notification_bus.url import redact_url, refuse_unknown, split_url
+from notification_bus.url import redact, redact_url, refuse_unknown, split_url, url_secrets, with_options
 
 SIZES = ["outbox", "buffer"]
 SECONDS = ["probe_interval", "probe_timeout", "ready_timeout", "close_timeout", "backoff_cap"]
@@ -134,7 +138,12 @@ class TestSplitting:
             "redis:///0",
             "memory://",
             "nats://a:1,b:2",
+            "nats://u:p@a:4222,nats://b:4222",
+            "nats://u:p@a:4222,tls://v:q@b:4222,wss://c/nats,d:1/x",
+            "nats://u:p@a,v:q@b,c",
+            "postgresql://u:p,w@a:1,[::1]:2,b/db",
             "x://[::1]:7/",
+            "x://[::1]:7,[::2]:8",
         ],
     )
     def test_the_rest_of_the_url_stays_as_it_is(self, url: str) -> None:
@@ -149,10 +158,30 @@ class TestSplitting:
 
     @pytest.mark.parametrize(
         "url",
-        ["redis://u:p/w@host", "redis://u:p?w@host", "redis://u:p#w@host", "redis://u:12/3@host", "redis://a:1,b:x"],
+        [
+            "redis://u:p/w@host",
+            "redis://u:p?w@host",
+            "redis://u:p#w@host",
+            "redis://u:12/3@host",
+            "redis://a:1,b:x",
+            "nats://a,nats://u:p/w@b",
+            "nats://u:p/w@a,nats://b",
+            "nats://a,nats://b:x",
+        ],
     )
     def test_a_password_that_cuts_the_url_is_told_to_be_encoded(self, url: str) -> None:
         assert "percent-encode the special characters of the user, the password" in url_error(split_url, url)
+
+    @pytest.mark.parametrize("url", ["", "?channel=board", "localhost:6379?channel=board", "//host", "a,nats://b"])
+    def test_a_url_without_a_scheme_is_told_how_one_begins(self, url: str) -> None:
+        assert "starts with a scheme" in url_error(split_url, url)
+
+    @pytest.mark.parametrize("url", ["redis://h", "redis://h?db=1", "nats://u:p@a,nats://b?name=x", "unix:///a?"])
+    @pytest.mark.parametrize("channel", ["board", "a b&c=d#?/ü"])
+    def test_options_that_are_added_are_read_back(self, url: str, channel: str) -> None:
+        base, ours, theirs = split_url(with_options(url, channel=channel, outbox=7, frames=True))
+        assert ours == {"channel": channel, "outbox": 7, "frames": True}
+        assert (base, theirs) == (split_url(url)[0], split_url(url)[2])
 
     def test_a_name_that_is_no_utf_8_is_refused_since_channels_would_fall_together(self) -> None:
         for url in ("redis://h?channel=%ff", "redis://h?channel=%fe", "redis://h?%ff=1"):
@@ -205,6 +234,13 @@ ODD_URLS = [
     f"redis://user:{SECRET}@host:port/0",
     f"unix://user:{SECRET}@/tmp/redis.sock?channel=board",
     f"redis://user:{SECRET}@host/0?outbox=x",
+    f"nats://user:{SECRET}@a,nats://user:{SECRET}@b?channel=board",
+    f"nats://user:{SECRET}@a,v:{SECRET}@b,c?channel=board",
+    f"nats://a,tls://{SECRET}@b:1,c?channel=board",
+    f"nats://user:{SECRET}/@a,nats://b?channel=board",
+    f"nats://a,nats://user:{SECRET}/x@b?channel=board",
+    f"nats://user:x,{SECRET}@a,nats://b?channel=board",
+    f"nats://a,nats://user:x?{SECRET}@b",
 ]
 
 
@@ -240,6 +276,7 @@ class TestSecrets:
             ("unix:///tmp/a@b.sock", "unix:///tmp/a@b.sock"),
             ("postgresql://u:p@a:1,b:2/db?sslmode=require", "postgresql://a:1,b:2/db"),
             ("redis://[::1]:6379", "redis://[::1]:6379"),
+            ("nats://u:p@a:1,tls://t@b:2,c?channel=board", "nats://a:1,tls://b:2,c"),
         ],
     )
     def test_the_address_is_shown(self, url: str, shown: str) -> None:
@@ -256,6 +293,102 @@ class TestSecrets:
             except BusURLError as exc:
                 shown = str(exc)
             assert SECRET not in shown
+
+
+PASSWORDS = st.text(st.characters(codec="utf-8", exclude_characters="*\0"), min_size=4, max_size=12)
+
+
+class TestRedacting:
+    @pytest.mark.parametrize(
+        ("url", "secrets"),
+        [
+            ("redis://user:word@host?channel=board", ["word"]),
+            ("redis://:word@host", ["word"]),
+            ("redis://host/0?channel=token", []),
+            ("postgresql://app@host/db", []),
+            ("redis://user:p%40ss!@host", ["p%40ss!", "p@ss!"]),
+            ("redis://user:p@ss@host", ["p@ss"]),
+            ("redis://u:one,two@host", ["one,two"]),
+            ("unix://user:word@/tmp/redis.sock", ["word"]),
+            ("nats://u:one@a:4222,nats://b:4222?channel=x", ["one"]),
+            ("nats://u:one@a,tls://v:two@b:1?channel=x", ["one", "two"]),
+            ("nats://u:one@a,v:two@b,c", ["one@a,v:two", "one", "two"]),
+            ("redis://host?password=one+1&ssl_password=two&PASSWD=three", ["one+1", "one 1", "two", "three"]),
+            ("postgresql://h?sslpassword=a&user=b&passfile=/c&sslkey=/d", ["a"]),
+            ("nats://h?nkeys_seed=/file&tls_key_file=/key&user_credentials=/creds&nkeys_seed_str=SU", ["SU"]),
+            ("x://h?auth_token=a&client_secret=b&api_key=c&p%61ssword=d", ["a", "b", "c", "d"]),
+        ],
+    )
+    def test_passwords_and_secret_options_are_found_and_names_and_files_are_not(
+        self, url: str, secrets: list[str]
+    ) -> None:
+        assert url_secrets(url) == secrets
+
+    def test_a_user_alone_is_a_token_where_the_broker_reads_it_so(self) -> None:
+        url = "nats://t0ken%2F@a,nats://u:word@b,c"
+        assert url_secrets(url) == ["word"]
+        assert url_secrets(url, tokens=True) == ["t0ken%2F", "t0ken/", "word"]
+
+    @given(PASSWORDS, st.sampled_from(["redis://u:{}@h", "nats://a,nats://u:{}@b,c", "x://h?a=b&ssl_password={}"]))
+    def test_whatever_the_password_no_form_of_it_is_left(self, password: str, form: str) -> None:
+        secrets = url_secrets(form.format(quote(password, safe="")))
+        assert password in secrets
+        for shown in (password, quote(password), quote(password, safe=""), quote_plus(password), repr(password)[1:-1]):
+            assert redact(f"\0{shown}\0\0{shown}\0", secrets) == "\0***\0\0***\0"
+
+    def test_it_is_found_in_any_case_of_letters(self) -> None:
+        """nats-py turns what a server says into lower case."""
+        assert redact("said s3cr3t and s%2fw0rd", ["S3cr3T", "S/W0rd"]) == "said *** and ***"
+
+    def test_a_secret_that_begins_with_another_is_replaced_whole(self) -> None:
+        assert redact("word wordless", ["word", "wordless"]) == "*** ***"
+
+    @pytest.mark.parametrize("secret", ["a", "on", "nec"])
+    def test_a_secret_of_a_few_letters_leaves_other_words_readable(self, secret: str) -> None:
+        text = "cannot connect to a.example: connection refused"
+        assert redact(f"{text} for '{secret}'", [secret]).endswith("for '***'")
+        assert "connect" in redact(text, [secret])
+        assert "connection refused" in redact(text, [secret])
+
+    def test_no_secret_changes_nothing(self) -> None:
+        assert redact("as it is", []) == redact("as it is", ["", ""]) == "as it is"
+
+
+class TestRemedies:
+    @pytest.mark.parametrize(
+        ("error", "says"),
+        [
+            (SSLCertVerificationError("bad"), "authority"),
+            (SSLError("bad"), "TLS"),
+            (gaierror("unknown"), "host's name"),
+            (ConnectionRefusedError(), "nothing listens there"),
+            (FileNotFoundError("redis.sock"), "nothing listens there"),
+            (OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1)"), "nothing listens there"),
+            (PermissionError(), "permissions"),
+            (TimeoutError(), "does not answer"),
+        ],
+        ids=repr,
+    )
+    def test_an_error_of_the_operating_system_has_one_also_below_a_clients(self, error: Exception, says: str) -> None:
+        assert says in (remedy(error) or "")
+        for suppress in (False, True):
+            wrapped = ValueError("a client's own")
+            wrapped.__cause__, wrapped.__context__ = (error, None) if suppress else (None, error)
+            timeout = TimeoutError()
+            timeout.__context__ = wrapped
+            assert says in (remedy(timeout) or "")
+
+    def test_what_may_be_an_error_of_tls_names_the_brokers_own_options(self) -> None:
+        for error in (SSLError("bad"), SSLCertVerificationError("bad"), TimeoutError()):
+            assert (remedy(error, "rediss:// is with TLS") or "").endswith("; rediss:// is with TLS")
+        assert "rediss" not in (remedy(ConnectionRefusedError(), "rediss:// is with TLS") or "")
+
+    def test_anything_else_has_none_and_a_chain_in_a_circle_ends(self) -> None:
+        one, two = ValueError(), ConnectionResetError()
+        one.__context__ = two
+        two.__context__ = one
+        assert remedy(one) is None
+        assert remedy(OSError("something else")) is None
 
 
 class Plain:

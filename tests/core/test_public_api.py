@@ -48,7 +48,7 @@ MODULES = sorted(_modules())
 SURFACES = ["notification_bus", "notification_bus.subscriptions", "notification_bus.mcp"]
 SHARED_INSIDE = {
     "notification_bus.stats": {"Counters"},
-    "notification_bus.subscriptions.stream": {"Admitted", "StreamHost"},
+    "notification_bus.subscriptions.stream": {"Admitted"},
 }
 """Names without an underscore that modules of this package share, and that are no promise to users."""
 

@@ -6,7 +6,7 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -39,8 +39,8 @@ STDIO: Final = "NOTIFICATION_BUS_TEST_STDIO"
 """Set where the board is to be served over standard input and output."""
 
 INSTALL: Final = "NOTIFICATION_BUS_TEST_INSTALL"
-"""Set where the board's streams are to be served by `McpSubscriptions.install`, not by the SDK; then the server that is
-run waits for open streams as long as it does by default."""
+"""Set where the board's streams are to be served by `McpSubscriptions`, not by the SDK; then the server that is run
+waits for open streams as long as it does by default."""
 
 JSON: Final = "NOTIFICATION_BUS_TEST_JSON"
 """Set where requests are to be answered in JSON rather than as streams."""
@@ -57,9 +57,13 @@ LAST: Final = "board://last"
 Kind = Literal["tools", "prompts", "resources", "task"]
 
 
-def build(name: str, subscriptions: McpSubscriptions) -> MCPServer[dict[str, object]]:
-    """A server whose tools do nothing but tell of changes."""
-    mcp = MCPServer(name, subscriptions=subscriptions, lifespan=subscriptions.lifespan, log_level="WARNING")
+def build(name: str, subscriptions: McpSubscriptions, *, sdk_streams: bool = False) -> MCPServer[dict[str, object]]:
+    """A server whose tools do nothing but tell of changes; its streams are ours, or the SDK's over our seam."""
+
+    def lifespan(server: object) -> AbstractAsyncContextManager[dict[str, object]]:
+        return subscriptions.lifespan(None if sdk_streams else server)
+
+    mcp = MCPServer(name, subscriptions=subscriptions, lifespan=lifespan, log_level="WARNING")
 
     @mcp.tool()
     async def change(kind: Kind, ctx: Context) -> str:
@@ -94,7 +98,7 @@ def build(name: str, subscriptions: McpSubscriptions) -> MCPServer[dict[str, obj
         return json.dumps(
             {
                 "ready": ours.ready,
-                "streams": None if ours.streams is None else ours.streams.streams,
+                "streams": ours.streams,
                 "delivered": ours.delivered,
                 "gaps": ours.gaps,
                 "connected": theirs.connected,
@@ -117,11 +121,8 @@ def watch_parent() -> None:
 
 
 def _from_environment() -> MCPServer[dict[str, object]]:
-    subscriptions = McpSubscriptions(open_bus(os.environ[BUS]), ready_timeout=1.0)
-    mcp = build("board", subscriptions)
-    if INSTALL in os.environ:
-        subscriptions.install(mcp, legacy_clients=LEGACY in os.environ)
-    return mcp
+    subscriptions = McpSubscriptions(open_bus(os.environ[BUS]), ready_timeout=1.0, legacy_clients=LEGACY in os.environ)
+    return build("board", subscriptions, sdk_streams=INSTALL not in os.environ)
 
 
 def app() -> Starlette:

@@ -54,7 +54,6 @@ def _mcpserver(subscriptions: McpSubscriptions) -> Starlette:
         mcp.add_tool(tool, name=name)
     for name in _OTHERS:
         mcp.add_tool(lambda: "nothing", name=name)
-    subscriptions.install(mcp)
     return mcp.streamable_http_app()
 
 
@@ -88,7 +87,6 @@ def _low_level(subscriptions: McpSubscriptions) -> Starlette:
         on_call_tool=call_tool,
         lifespan=subscriptions.lifespan,
     )
-    subscriptions.install(server)
     return server.streamable_http_app()
 
 
@@ -112,7 +110,6 @@ def _fastmcp(subscriptions: McpSubscriptions) -> Any:
 
     for name, tool in zip(_TRIGGERS, (tools, prompts, missing), strict=True):
         mcp.tool(tool, name=name)
-    subscriptions.install(mcp)
     return mcp.http_app(path="/mcp")
 
 

@@ -96,7 +96,6 @@ async def test_a_listen_after_the_signal_is_refused() -> None:
     """In a process that takes its time: the client asks again, and another replica answers."""
     subscriptions = McpSubscriptions(MemoryBus())
     mcp = build("board", subscriptions)
-    subscriptions.install(mcp)
     async with Client(mcp) as client, client.listen(tools_list_changed=True) as stream:
         assert await subscriptions.drain() == 0
         assert [event async for event in stream] == []
@@ -199,7 +198,6 @@ async def test_a_drain_by_hand_comes_before_a_server_that_is_stopped_by_hand() -
     """As the docs say of hypercorn: in its trigger, since it leaves the lifespan only after the streams."""
     subscriptions = McpSubscriptions(MemoryBus(), drain_on_signals=False)
     mcp = build("board", subscriptions)
-    subscriptions.install(mcp)
     stop = anyio.Event()
 
     async def stopped() -> None:
@@ -281,13 +279,11 @@ async def test_handlers_are_chained_to_and_put_back(anyio_backend_name: str) -> 
         signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.parametrize("install", [True, False], ids=["turned off", "not installed"])
-async def test_signals_are_left_alone_where_that_is_asked_for(install: bool) -> None:
-    """Without `install` there is nothing to drain."""
-    subscriptions = McpSubscriptions(MemoryBus(), drain_on_signals=not install)
-    mcp = build("board", subscriptions)
-    if install:
-        subscriptions.install(mcp)
+@pytest.mark.parametrize("ours", [True, False], ids=["turned off", "no streams"])
+async def test_signals_are_left_alone_where_that_is_asked_for(ours: bool) -> None:
+    """Where the streams are the SDK's there is nothing to drain."""
+    subscriptions = McpSubscriptions(MemoryBus(), drain_on_signals=not ours)
+    mcp = build("board", subscriptions, sdk_streams=not ours)
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     async with Client(mcp):
         assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before

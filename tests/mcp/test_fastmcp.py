@@ -32,7 +32,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def served(subscriptions: McpSubscriptions, *, watch: bool = False) -> Any:
+def served(subscriptions: McpSubscriptions) -> Any:
     mcp = fastmcp.FastMCP("board", lifespan=subscriptions.lifespan)
 
     async def update() -> str:
@@ -40,7 +40,6 @@ def served(subscriptions: McpSubscriptions, *, watch: bool = False) -> Any:
         return "told"
 
     mcp.tool(update)
-    subscriptions.install(mcp, watch=watch)
     return mcp
 
 
@@ -92,8 +91,8 @@ async def test_a_replica_with_the_sdks_server_hears_it() -> None:
 
 async def test_changes_of_its_lists_are_told_where_that_is_asked_for() -> None:
     """By method, by decorator, from a tool, from a worker thread; of the lists that they concern."""
-    subscriptions = McpSubscriptions(MemoryBus())
-    mcp = served(subscriptions, watch=True)
+    subscriptions = McpSubscriptions(MemoryBus(), watch=True)
+    mcp = served(subscriptions)
 
     async def grow() -> str:
         mcp.add_tool(fastmcp.tools.Tool.from_function(lambda: "new", name="new"))
@@ -130,8 +129,7 @@ async def test_changes_before_the_start_and_without_watch_tell_nobody() -> None:
         await anyio.sleep(0.05)
         await subscriptions.notify_tools_changed()
         assert await expect(stream, ToolsListChanged()) == [ToolsListChanged()]
-        stats = subscriptions.stats().streams
-        assert stats is not None
+        stats = subscriptions.stats()
         assert stats.received == 1
 
 
@@ -140,9 +138,8 @@ import fastmcp
 from notification_bus import MemoryBus
 from notification_bus.mcp import McpSubscriptions
 
-subscriptions = McpSubscriptions(MemoryBus())
+subscriptions = McpSubscriptions(MemoryBus(), watch=True)
 mcp = fastmcp.FastMCP("board", lifespan=subscriptions.lifespan)
-subscriptions.install(mcp, watch=True)
 
 @mcp.tool
 async def close() -> str:

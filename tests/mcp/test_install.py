@@ -1,4 +1,4 @@
-"""`McpSubscriptions.install`: on which servers, in which order, and what it watches."""
+"""The lifespan and `install` put the handlers in place: on which servers, in which order, and what is watched."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +39,6 @@ async def test_a_low_level_server_is_served_and_says_what_it_has() -> None:
     """What it has no handler for it cannot push."""
     subscriptions = McpSubscriptions(MemoryBus())
     server = low_level(subscriptions)
-    subscriptions.install(server)
     async with Client(server) as client:
         assert client.server_capabilities is not None
         assert client.server_capabilities.model_dump(exclude_none=True) == {"tools": {"list_changed": True}}
@@ -67,40 +66,38 @@ def test_an_mcpserver_whose_tools_publish_elsewhere_is_refused(subscriptions: An
         McpSubscriptions(MemoryBus()).install(mcp)
 
 
-async def test_installing_after_the_start_is_refused() -> None:
-    """The lifespan has begun without the streams. A further server is no matter."""
+async def test_a_server_whose_lifespan_is_somebody_elses_is_installed_on() -> None:
+    """Before the lifespan is entered, and after."""
     subscriptions = McpSubscriptions(MemoryBus())
-    mcp = build("board", subscriptions)
+    before, after = (MCPServer(name, subscriptions=subscriptions) for name in ("before", "after"))
+    subscriptions.install(before)
     async with subscriptions.lifespan():
-        with pytest.raises(RuntimeError, match="before the server starts"):
-            subscriptions.install(mcp)
-    subscriptions.install(mcp)
-    async with subscriptions.lifespan():
-        subscriptions.install(low_level(subscriptions))
+        subscriptions.install(after)
+        for server in (before, after):
+            async with Client(server) as client, client.listen(tools_list_changed=True) as stream:
+                assert (subscriptions.stats().streams, subscriptions.stats().taps) == (1, 0)
+                await subscriptions.notify_tools_changed()
+                await expect(stream, ToolsListChanged())
 
 
 async def test_installing_twice_does_no_harm() -> None:
     """Each change is heard once."""
-    subscriptions = McpSubscriptions(MemoryBus(), capabilities=Capabilities(prompts_list_changed=False))
+    subscriptions = McpSubscriptions(MemoryBus(), watch=True, capabilities=Capabilities(prompts_list_changed=False))
     mcp = build("board", subscriptions)
     for _ in range(2):
-        subscriptions.install(mcp, watch=True)
+        subscriptions.install(mcp)
     async with Client(mcp) as client, client.listen(tools_list_changed=True, resources_list_changed=True) as stream:
         mcp.remove_tool("burst")
         await expect(stream, ToolsListChanged())
         await subscriptions.notify_resources_changed()
         assert await expect(stream, ResourcesListChanged()) == [ResourcesListChanged()]
-        stats = subscriptions.stats().streams
-        assert stats is not None
-        assert stats.received == 2
+        assert subscriptions.stats().received == 2
 
 
 async def test_one_object_serves_two_servers() -> None:
     """In one process, on one channel: they hear each other, and each says what it has."""
     subscriptions = McpSubscriptions(MemoryBus())
     one, other = build("one", subscriptions), low_level(subscriptions)
-    for server in (one, other):
-        subscriptions.install(server)
     async with (
         Client(one) as client,
         Client(other) as second,
@@ -118,23 +115,20 @@ def test_an_option_that_is_none_is_refused_at_once() -> None:
 
 
 async def test_the_counts_of_the_streams_are_part_of_the_stats() -> None:
-    """Where they are served by us."""
-    plain = McpSubscriptions(MemoryBus())
-    assert plain.stats().streams is None
+    """There is one list of them, the registry's."""
     subscriptions = McpSubscriptions(MemoryBus())
     mcp = build("board", subscriptions)
-    subscriptions.install(mcp)
     async with Client(mcp) as client, client.listen(resource_subscriptions=[TASK, LAST]):
         stats = subscriptions.stats()
         assert stats.ready
-        assert stats.streams is not None
-        assert (stats.streams.streams, stats.streams.uris, stats.listeners) == (1, 2, 0)
+        assert (stats.streams, stats.uris, stats.taps) == (1, 2, 0)
 
 
-async def test_is_subscribed_without_install_asks_the_sdks_streams() -> None:
+async def test_is_subscribed_asks_the_sdks_streams() -> None:
     """As far as they show what they are about."""
     subscriptions = McpSubscriptions(MemoryBus())
-    async with Client(build("board", subscriptions)) as client, client.listen(resource_subscriptions=[TASK]):
+    mcp = build("board", subscriptions, sdk_streams=True)
+    async with Client(mcp) as client, client.listen(resource_subscriptions=[TASK]):
         assert subscriptions.is_subscribed(TASK)
         assert not subscriptions.is_subscribed(LAST)
         subscriptions.subscribe(print)
@@ -143,9 +137,8 @@ async def test_is_subscribed_without_install_asks_the_sdks_streams() -> None:
 
 async def test_changes_of_an_mcpservers_own_lists_are_told_where_that_is_asked_for() -> None:
     """By the method and by the decorator, and once for many in a row."""
-    subscriptions = McpSubscriptions(MemoryBus())
+    subscriptions = McpSubscriptions(MemoryBus(), watch=True)
     mcp = build("board", subscriptions)
-    subscriptions.install(mcp, watch=True)
     async with (
         Client(mcp) as client,
         client.listen(tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True) as stream,
@@ -168,6 +161,6 @@ def tasks_of(sprint: str) -> str:
 
 def test_a_low_level_server_has_no_lists_to_watch() -> None:
     """Which is said, with the remedy."""
-    subscriptions = McpSubscriptions(MemoryBus())
+    subscriptions = McpSubscriptions(MemoryBus(), watch=True)
     with pytest.raises(TypeError, match="notify_tools_changed"):
-        subscriptions.install(low_level(subscriptions), watch=True)
+        subscriptions.install(low_level(subscriptions))

@@ -1,4 +1,4 @@
-"""Clients of the revisions before 2026-07-28 on a server with `install(..., legacy_clients=True)`."""
+"""Clients of the revisions before 2026-07-28 on a server with `McpSubscriptions(..., legacy_clients=True)`."""
 
 # pyright: reportDeprecated=false
 
@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -74,10 +75,11 @@ class Inbox:
         return seen
 
 
+bridged = partial(McpSubscriptions, legacy_clients=True)
+
+
 def served(subscriptions: McpSubscriptions) -> MCPServer[dict[str, object]]:
-    mcp = build("board", subscriptions)
-    subscriptions.install(mcp, legacy_clients=True)
-    return mcp
+    return build("board", subscriptions)
 
 
 @asynccontextmanager
@@ -122,7 +124,6 @@ class TestOneConnection:
         """The reason for all of this; when it fails, the SDK has a bridge of its own."""
         subscriptions = McpSubscriptions(MemoryBus())
         mcp = build("board", subscriptions)
-        subscriptions.install(mcp)
         async with connected(mcp) as (client, inbox):
             assert client.server_capabilities.tools == types.ToolsCapability(list_changed=False)
             with pytest.raises(MCPError, match="Method not found"):
@@ -132,7 +133,7 @@ class TestOneConnection:
             assert inbox.seen == []
 
     async def test_they_are_told_what_they_will_hear_of(self) -> None:
-        async with connected(served(McpSubscriptions(MemoryBus()))) as (client, _):
+        async with connected(served(bridged(MemoryBus()))) as (client, _):
             said = client.server_capabilities
             assert said.tools == types.ToolsCapability(list_changed=True)
             assert said.prompts == types.PromptsCapability(list_changed=True)
@@ -140,7 +141,7 @@ class TestOneConnection:
             assert client.protocol_version < "2026"
 
     async def test_they_hear_of_the_lists_and_of_what_they_named(self) -> None:
-        async with connected(served(McpSubscriptions(MemoryBus()))) as (client, inbox):
+        async with connected(served(bridged(MemoryBus()))) as (client, inbox):
             for kind, method in (("tools", TOOLS), ("prompts", PROMPTS), ("resources", RESOURCES)):
                 await change(client, kind)
                 assert await inbox.until(method) == [method]
@@ -150,7 +151,7 @@ class TestOneConnection:
             assert await inbox.until(TASK) == [TASK]
 
     async def test_naming_a_resource_twice_counts_once_and_taking_it_back_ends_it(self) -> None:
-        async with connected(served(McpSubscriptions(MemoryBus()))) as (client, inbox):
+        async with connected(served(bridged(MemoryBus()))) as (client, inbox):
             for _ in range(2):
                 await client.subscribe_resource(TASK)
             await client.unsubscribe_resource(OTHER)  # never named: no harm
@@ -160,7 +161,7 @@ class TestOneConnection:
             assert await inbox.until(TOOLS) == [TOOLS]
 
     async def test_each_hears_what_it_named_itself(self) -> None:
-        mcp = served(McpSubscriptions(MemoryBus()))
+        mcp = served(bridged(MemoryBus()))
         async with connected(mcp) as (one, first), connected(mcp) as (two, second):
             await one.subscribe_resource(TASK)
             await two.subscribe_resource(OTHER)
@@ -172,7 +173,7 @@ class TestOneConnection:
 
     async def test_the_uri_is_the_string_that_was_sent(self) -> None:
         """`str(AnyUrl("http://x"))` has a slash more."""
-        async with connected(served(McpSubscriptions(MemoryBus()))) as (client, inbox):
+        async with connected(served(bridged(MemoryBus()))) as (client, inbox):
             await client.subscribe_resource("http://x")
             await update(client, "http://x/")
             await update(client, "http://x")
@@ -185,7 +186,7 @@ class TestOneConnection:
         async def note(message: object) -> None:
             found.append(message)
 
-        async with Client(served(McpSubscriptions(bus)), mode="legacy", message_handler=note) as client:
+        async with Client(served(bridged(bus)), mode="legacy", message_handler=note) as client:
             await client.subscribe_resource(TASK)
             await bus.publish(
                 BusNotification("notifications/resources/updated", {"uri": TASK, "_meta": {"example.com/by": "me"}})
@@ -197,7 +198,7 @@ class TestOneConnection:
             }
 
     async def test_its_stream_goes_with_the_connection(self) -> None:
-        subscriptions = McpSubscriptions(MemoryBus())
+        subscriptions = bridged(MemoryBus())
         mcp = served(subscriptions)
         async with connected(mcp) as (staying, _):
             async with connected(mcp) as (client, inbox):
@@ -205,17 +206,15 @@ class TestOneConnection:
                 assert subscriptions.is_subscribed(TASK)
                 await change(staying, "tools")
                 await inbox.until(TOOLS)
-                streams = subscriptions.stats().streams
-                assert streams is not None
+                streams = subscriptions.stats()
                 assert streams.streams == 2
             await eventually(lambda: not subscriptions.is_subscribed(TASK))
-            streams = subscriptions.stats().streams
-            assert streams is not None
+            streams = subscriptions.stats()
             assert streams.streams == 1
 
     async def test_of_a_client_that_has_gone_nothing_is_kept(self) -> None:
         """A server meets thousands in a day: each left its connection behind, with all that hangs on it."""
-        mcp = served(McpSubscriptions(MemoryBus()))
+        mcp = served(bridged(MemoryBus()))
 
         def connections() -> int:
             gc.collect()
@@ -229,7 +228,7 @@ class TestOneConnection:
             assert connections() == before
 
     async def test_a_client_of_today_on_the_same_server_hears_by_its_stream(self) -> None:
-        mcp = served(McpSubscriptions(MemoryBus()))
+        mcp = served(bridged(MemoryBus()))
         async with connected(mcp) as (_, inbox), Client(mcp) as today, today.listen(tools_list_changed=True) as stream:
             with pytest.raises(MCPError, match="Method not found"):
                 await today.subscribe_resource(TASK)
@@ -238,30 +237,21 @@ class TestOneConnection:
             await inbox.until(TOOLS)
 
     async def test_installing_twice_tells_once(self) -> None:
-        subscriptions = McpSubscriptions(MemoryBus())
+        subscriptions = bridged(MemoryBus())
         mcp = served(subscriptions)
-        subscriptions.install(mcp, legacy_clients=True)
+        for _ in range(2):
+            subscriptions.install(mcp)
         async with connected(mcp) as (client, inbox):
             await change(client, "tools")
             await inbox.until(TOOLS)
             await change(client, "prompts")
             assert await inbox.until(PROMPTS) == [PROMPTS]
 
-    async def test_the_bridge_can_follow_the_streams(self) -> None:
-        """`install` once without, and once with it."""
-        subscriptions = McpSubscriptions(MemoryBus())
-        mcp = build("board", subscriptions)
-        subscriptions.install(mcp)
-        subscriptions.install(mcp, legacy_clients=True)
-        async with connected(mcp) as (client, inbox):
-            await change(client, "tools")
-            await inbox.until(TOOLS)
-
 
 class TestRefusals:
     async def test_what_the_server_cannot_push_is_neither_said_nor_sent(self) -> None:
         can = Capabilities(tools_list_changed=False, resources_subscribe=False)
-        async with connected(served(McpSubscriptions(MemoryBus(), capabilities=can))) as (client, inbox):
+        async with connected(served(bridged(MemoryBus(), capabilities=can))) as (client, inbox):
             said = client.server_capabilities
             assert said.tools == types.ToolsCapability(list_changed=False)
             assert said.resources == types.ResourcesCapability(list_changed=True, subscribe=False)
@@ -273,7 +263,7 @@ class TestRefusals:
             assert await inbox.until(PROMPTS) == [PROMPTS]
 
     async def test_limits_are_said(self) -> None:
-        mcp = served(McpSubscriptions(MemoryBus(), max_uris=2, max_uri_length=20))
+        mcp = served(bridged(MemoryBus(), max_uris=2, max_uri_length=20))
         async with connected(mcp) as (client, inbox):
             with pytest.raises(MCPError, match="at most 20") as refused:
                 await client.subscribe_resource("board://" + "x" * 20)
@@ -297,7 +287,7 @@ class TestRefusals:
             asked.append(requested)
             return SubscriptionFilter(prompts_list_changed=True, resource_subscriptions=(TASK,))
 
-        async with connected(served(McpSubscriptions(MemoryBus(), authorize=authorize))) as (client, inbox):
+        async with connected(served(bridged(MemoryBus(), authorize=authorize))) as (client, inbox):
             await client.subscribe_resource(TASK)
             with pytest.raises(MCPError, match="may not open this subscription") as refused:
                 await client.subscribe_resource(OTHER)
@@ -315,7 +305,7 @@ class TestRefusals:
                 raise PermissionError
             return requested
 
-        subscriptions = McpSubscriptions(MemoryBus(), authorize=authorize, end_empty=True)
+        subscriptions = bridged(MemoryBus(), authorize=authorize, end_empty=True)
         async with connected(served(subscriptions)) as (client, inbox):
             await change(client, "tools")
             await client.subscribe_resource(TASK)
@@ -328,7 +318,7 @@ class TestRefusals:
         def authorize(ctx: ServerRequestContext[Any, Any], requested: SubscriptionFilter) -> SubscriptionFilter:
             return allowed
 
-        subscriptions = McpSubscriptions(MemoryBus(), authorize=authorize, max_lifetime=0.2)
+        subscriptions = bridged(MemoryBus(), authorize=authorize, max_lifetime=0.2)
         async with connected(served(subscriptions)) as (client, _):
             for uri in (TASK, OTHER):
                 await client.subscribe_resource(uri)
@@ -344,7 +334,7 @@ class TestRefusals:
             await answer.wait()
             return requested
 
-        async with connected(served(McpSubscriptions(MemoryBus(), authorize=authorize))) as (client, inbox):
+        async with connected(served(bridged(MemoryBus(), authorize=authorize))) as (client, inbox):
             await asked.wait()
             await client.list_tools()
             await change(client, "tools")
@@ -360,7 +350,7 @@ class TestRefusals:
                 await answer.wait()
             return requested
 
-        subscriptions = McpSubscriptions(MemoryBus(), authorize=authorize)
+        subscriptions = bridged(MemoryBus(), authorize=authorize)
         app = served(subscriptions).streamable_http_app(json_response=True)
         async with running(app), http(app) as post:
             await post("initialize", _HELLO)
@@ -376,7 +366,7 @@ class TestRefusals:
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         """It cannot be asked to come again, so it is told to look when it is served at last."""
-        subscriptions = McpSubscriptions(MemoryBus(), max_streams=1, ready_timeout=0.1)
+        subscriptions = bridged(MemoryBus(), max_streams=1, ready_timeout=0.1)
         mcp = served(subscriptions)
         held, leave = anyio.Event(), anyio.Event()
 
@@ -411,7 +401,7 @@ class TestRefusals:
                 await answer.wait()
             return requested
 
-        subscriptions = McpSubscriptions(MemoryBus(), authorize=authorize)
+        subscriptions = bridged(MemoryBus(), authorize=authorize)
         async with connected(served(subscriptions)) as (client, inbox), anyio.create_task_group() as tasks:
             await eventually(lambda: asked == 1)
             tasks.start_soon(client.subscribe_resource, TASK)
@@ -420,8 +410,7 @@ class TestRefusals:
             await eventually(lambda: subscriptions.is_subscribed(TASK))
             await update(client, TASK)
             await inbox.until(TASK)
-            streams = subscriptions.stats().streams
-            assert streams is not None
+            streams = subscriptions.stats()
             assert (asked, streams.opened) == (1, 1)
 
 
@@ -430,10 +419,10 @@ class TestOutages:
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         """Not that it is shutting down; and not only where a resource is asked for."""
-        subscriptions = McpSubscriptions(MemoryBus())
+        subscriptions = bridged(MemoryBus())
         mcp = MCPServer("board", subscriptions=subscriptions)
         mcp.resource(TASK, name="one")(lambda: "one")
-        subscriptions.install(mcp, legacy_clients=True)
+        subscriptions.install(mcp)
         async with connected(mcp) as (client, _):
             await eventually(lambda: "lifespan" in caplog.text)
             with pytest.raises(MCPError, match="not available at the moment"):
@@ -441,7 +430,7 @@ class TestOutages:
 
     async def test_a_broker_that_comes_later_is_made_good(self) -> None:
         bus = OpenableScriptedBus()
-        async with connected(served(McpSubscriptions(bus, ready_timeout=0.1))) as (client, inbox):
+        async with connected(served(bridged(bus, ready_timeout=0.1))) as (client, inbox):
             assert client.server_capabilities.tools == types.ToolsCapability(list_changed=True)
             with pytest.raises(MCPError, match="not available at the moment"):
                 await client.subscribe_resource(TASK)
@@ -454,14 +443,14 @@ class TestOutages:
     async def test_a_broker_that_comes_while_the_client_is_kept_waiting_is_made_good_too(self) -> None:
         """It has read the lists meanwhile, and nothing owes it what changed since."""
         bus = OpenableScriptedBus()
-        async with connected(served(McpSubscriptions(bus, ready_timeout=0.5))) as (client, inbox):
+        async with connected(served(bridged(bus, ready_timeout=0.5))) as (client, inbox):
             await client.list_tools()
             bus.open.set()
             await inbox.until(TOOLS, PROMPTS, RESOURCES)
 
     async def test_a_gap_is_told_as_a_change_of_everything(self) -> None:
         bus = MemoryBus()
-        async with connected(served(McpSubscriptions(bus, gap_spread=0, gap_interval=0))) as (client, inbox):
+        async with connected(served(bridged(bus, gap_spread=0, gap_interval=0))) as (client, inbox):
             await client.subscribe_resource(TASK)
             await bus.publish(BusNotification("notifications/bus/gap"))
             assert sorted(await inbox.until(TOOLS, PROMPTS, RESOURCES, TASK)) == sorted(
@@ -469,7 +458,7 @@ class TestOutages:
             )
 
     async def test_a_stream_that_has_lasted_long_enough_is_followed_by_another(self) -> None:
-        subscriptions = McpSubscriptions(MemoryBus(), max_lifetime=0.2)
+        subscriptions = bridged(MemoryBus(), max_lifetime=0.2)
         async with connected(served(subscriptions)) as (client, inbox):
             await client.subscribe_resource(TASK)
             for _ in range(2):
@@ -477,7 +466,7 @@ class TestOutages:
             assert (await client.call_tool("state")).content
 
     async def test_a_drain_ends_it_and_nothing_is_taken_on_any_more(self) -> None:
-        subscriptions = McpSubscriptions(MemoryBus())
+        subscriptions = bridged(MemoryBus())
         async with connected(served(subscriptions)) as (client, inbox):
             await client.subscribe_resource(TASK)
             await update(client, TASK)
@@ -505,7 +494,6 @@ def with_handlers(
         on_unsubscribe_resource=theirs,
         lifespan=subscriptions.lifespan,
     )
-    subscriptions.install(server, legacy_clients=True)
     return server
 
 
@@ -519,7 +507,7 @@ class TestOtherServers:
                 raise MCPError(types.INVALID_PARAMS, "not this one")
             return types.EmptyResult()
 
-        subscriptions = McpSubscriptions(MemoryBus(), max_uri_length=20)
+        subscriptions = bridged(MemoryBus(), max_uri_length=20)
         server = with_handlers(theirs, subscriptions)
         async with connected(server) as (client, inbox):
             assert client.server_capabilities.tools is None
@@ -542,7 +530,7 @@ class TestOtherServers:
         async def theirs(ctx: ServerRequestContext[Any, Any], params: Any) -> types.EmptyResult:
             return types.EmptyResult()
 
-        subscriptions = McpSubscriptions(MemoryBus(), capabilities=Capabilities(resources_subscribe=False))
+        subscriptions = bridged(MemoryBus(), capabilities=Capabilities(resources_subscribe=False))
         server = with_handlers(theirs, subscriptions)
         async with connected(server) as (client, _):
             assert client.server_capabilities.resources == types.ResourcesCapability(list_changed=True, subscribe=True)
@@ -552,10 +540,9 @@ class TestOtherServers:
 
     async def test_fastmcp(self) -> None:
         fastmcp: Any = pytest.importorskip("fastmcp", reason="FastMCP needs a later mcp than the oldest we support")
-        subscriptions = McpSubscriptions(MemoryBus())
+        subscriptions = bridged(MemoryBus(), watch=True)
         mcp = fastmcp.FastMCP("board", lifespan=subscriptions.lifespan)
         mcp.resource(TASK)(lambda: "one")
-        subscriptions.install(mcp, watch=True, legacy_clients=True)
         async with connected(mcp._mcp_server) as (client, inbox):
             assert client.server_capabilities.resources == types.ResourcesCapability(list_changed=True, subscribe=True)
             await client.subscribe_resource(TASK)
@@ -612,7 +599,7 @@ class TestOverHttp:
 
     async def test_stateless_http_promises_nothing(self) -> None:
         """Nothing can be sent there without a request."""
-        subscriptions = McpSubscriptions(MemoryBus())
+        subscriptions = bridged(MemoryBus())
         app = served(subscriptions).streamable_http_app(stateless_http=True, json_response=True)
         async with running(app), http(app) as post:
             answer = await post("initialize", _HELLO)
@@ -621,8 +608,7 @@ class TestOverHttp:
             assert said["resources"] == {"listChanged": False, "subscribe": False}
             refused = await post("resources/subscribe", {"uri": TASK})
             assert refused["error"]["code"] == types.METHOD_NOT_FOUND
-            streams = subscriptions.stats().streams
-            assert streams is not None
+            streams = subscriptions.stats()
             assert streams.opened == 0
 
 
@@ -643,7 +629,7 @@ async def test_over_stdio() -> None:
 
 async def test_a_client_that_asks_before_it_has_said_that_it_is_ready() -> None:
     """The protocol says it should not; it is served all the same."""
-    subscriptions = McpSubscriptions(MemoryBus())
+    subscriptions = bridged(MemoryBus())
     app = served(subscriptions).streamable_http_app(json_response=True)
     async with running(app), http(app) as post:
         await post("initialize", _HELLO)

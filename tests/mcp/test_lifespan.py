@@ -30,7 +30,7 @@ async def test_interleaved_connections_share_one_start() -> None:
     """In memory and over stdio the lifespan is entered for each connection; the first to come is the first to go."""
     subscriptions = McpSubscriptions(MemoryBus())
     await interleave(build("board", subscriptions))
-    assert subscriptions.stats().listeners == 0
+    assert subscriptions.stats().taps == 0
     with pytest.raises(BusClosedError, match="has ended"):
         await subscriptions.notify_tools_changed()
 

@@ -1,4 +1,4 @@
-"""Listen streams served by `McpSubscriptions.install`: what is acknowledged, delivered and refused, in which words."""
+"""Listen streams served by `McpSubscriptions`: what is acknowledged, delivered and refused, in which words."""
 
 import json
 import logging
@@ -44,9 +44,7 @@ EVERYTHING: dict[str, Any] = {
 
 
 def served(subscriptions: McpSubscriptions) -> MCPServer[dict[str, object]]:
-    mcp = build("board", subscriptions)
-    subscriptions.install(mcp)
-    return mcp
+    return build("board", subscriptions)
 
 
 class Wire:
@@ -158,8 +156,7 @@ async def test_what_no_stream_can_carry_is_counted_and_ends_nothing() -> None:
         await bus.publish(BusNotification("notifications/tools/list_changed", {"_meta": {"progressToken": {}}}))
         await bus.publish(BusNotification("notifications/prompts/list_changed", {"_meta": "text"}))
         await expect(stream, ToolsListChanged(), PromptsListChanged())
-        stats = subscriptions.stats().streams
-        assert stats is not None
+        stats = subscriptions.stats()
         assert (stats.ignored, stats.malformed, stats.streams) == (3, 1, 1)
 
 

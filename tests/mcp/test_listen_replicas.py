@@ -1,4 +1,4 @@
-"""Listen streams that `McpSubscriptions.install` serves: two replicas as processes, on Redis."""
+"""Listen streams that `McpSubscriptions` serves: two replicas as processes, on Redis."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence

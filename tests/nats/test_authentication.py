@@ -1,7 +1,9 @@
 """Every form of authentication against a server that demands it: issue 3, item 1."""
 
+import base64
 import logging
 import ssl
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -129,12 +131,25 @@ class TestNkeys:
         told = await refusal(bus_on(nats_server, channel, nkeys_seed=str(tmp_path / "seed")))
         assert "seed" in told.lower()
 
-    @pytest.mark.parametrize("form", ["path", "pathlib", "content", "in the URL", "without a last newline", "CRLF"])
+    @pytest.mark.parametrize(
+        "form",
+        [
+            "path",
+            "pathlib",
+            "content",
+            "in the URL",
+            "without a last newline",
+            "CRLF",
+            "a file for each part",
+            "functions",
+        ],
+    )
     async def test_credentials_are_accepted(
         self, brokers: Provider, flavour: str, channel: str, tmp_path: Path, form: str
     ) -> None:
         operator = Operator()
         text = operator.credentials()
+        jwt, seed = text.splitlines()[1], text.splitlines()[-2]
         file = tmp_path / "bus.creds"
         file.write_bytes(
             {"CRLF": text.replace("\n", "\r\n"), "without a last newline": text.strip()}.get(form, text).encode()
@@ -146,6 +161,17 @@ class TestNkeys:
                     bus = open_bus(f"{server.url}?channel={channel}&user_credentials={file}")
                 case "content":
                     bus = bus_on(server, channel, user_credentials=RawCredentials(text))
+                case "a file for each part":
+                    (tmp_path / "jwt").write_text(jwt, "utf-8")
+                    (tmp_path / "seed").write_text(seed, "utf-8")
+                    bus = bus_on(server, channel, user_credentials=(f"{tmp_path}/jwt", f"{tmp_path}/seed"))
+                case "functions":
+                    key: Any = import_module("nkeys").from_seed(bytearray(seed.encode()))
+
+                    def sign(nonce: str) -> bytes:
+                        return base64.b64encode(key.sign(nonce.encode()))
+
+                    bus = bus_on(server, channel, user_jwt_cb=jwt.encode, signature_cb=sign)
                 case "pathlib":
                     bus = bus_on(server, channel, user_credentials=file)
                 case _:
@@ -183,7 +209,7 @@ class TestNkeys:
 
 
 class TestTls:
-    @pytest.mark.parametrize("form", ["context", "function", "files in the URL", "nats:// with a context"])
+    @pytest.mark.parametrize("form", ["context", "function", "files", "files in the URL", "nats:// with a context"])
     async def test_server_with_tls_is_reached(
         self, brokers: Provider, flavour: str, channel: str, pem: Tls, form: str
     ) -> None:
@@ -194,6 +220,8 @@ class TestTls:
                     bus: Any = bus_on(server, channel, tls=ssl.create_default_context(cafile=pem.ca))
                 case "function":
                     bus = bus_on(server, channel, tls=lambda: ssl.create_default_context(cafile=pem.ca))
+                case "files":
+                    bus = bus_on(plain, channel, tls_ca_file=str(pem.ca))
                 case "files in the URL":
                     bus = open_bus(f"{server.url}?channel={channel}&tls_ca_file={pem.ca}")
                 case _:

@@ -6,10 +6,9 @@ import ssl
 from typing import cast
 
 import pytest
-from nats.aio.client import Client
 
 from notification_bus.testing._proxy import FaultProxy
-from notification_bus_nats._client import OneConnection, ping
+from notification_bus_nats._client import OneConnection
 from tests.brokers import Provider, Server, certificates
 from tests.nats.helpers import bus_on, links_to, listening, proven, until
 
@@ -36,7 +35,7 @@ async def test_end_of_a_connection_is_told_and_complete_with_something_pending(e
 
 async def test_answer_that_nobody_waits_for_any_more_does_not_end_the_reader(each_server: Server) -> None:
     async with FaultProxy(each_server.host, each_server.port) as proxy:
-        client = Client()
+        client = OneConnection(lambda _: None, lambda _: None, secure=False)
         await client.connect(f"nats://{proxy.host}:{proxy.port}", error_cb=quiet)
         await proxy.stall()
         waiting = asyncio.create_task(wait_for(client))
@@ -45,12 +44,12 @@ async def test_answer_that_nobody_waits_for_any_more_does_not_end_the_reader(eac
         await asyncio.wait({waiting})
         await proxy.restore()
         async with asyncio.timeout(5):
-            await (await ping(client))
+            await (await client.ping())
         await client.close()
 
 
-async def wait_for(client: Client) -> None:
-    pong = await ping(client)
+async def wait_for(client: OneConnection) -> None:
+    pong = await client.ping()
     await asyncio.wait({pong})
 
 
@@ -61,7 +60,7 @@ async def test_other_tools_of_the_client_cannot_be_heard_as_notifications(each_s
     await client.connect(each_server.url, allow_reconnect=False, error_cb=quiet)
     await client.write(b"SUB a.b  1\r\nPUB a.b 2\r\nhi\r\nPUB a.c 2\r\nno\r\n")
     async with asyncio.timeout(5):
-        await (await ping(client))
+        await (await client.ping())
     assert heard == [b"hi"]
     await client.end()
     with pytest.raises(ConnectionError, match="closed"):
@@ -97,5 +96,5 @@ def test_nothing_is_logged_by_importing(caplog: pytest.LogCaptureFixture) -> Non
     caplog.set_level(logging.DEBUG)
     import notification_bus_nats
 
-    assert notification_bus_nats.__all__ == ["NatsBus"]
+    assert notification_bus_nats.__all__ == ["NatsBus", "NatsOptions"]
     assert not caplog.records

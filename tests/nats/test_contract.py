@@ -7,7 +7,7 @@ import pytest
 
 from notification_bus.testing import BrokerHarness, Observed, url_harness
 from notification_bus.testing.contract import BusContract
-from notification_bus_nats._subject import subject_of
+from notification_bus_nats._bus import subject_of
 from tests.brokers import Server
 from tests.brokers.wire import WitnessWire
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from notification_bus import BusNotification
-from notification_bus_nats._subject import LONGEST_SUBJECT, subject_of
-from notification_bus_nats._url import _READERS
+from notification_bus.options import OPTION_NAMES
+from notification_bus_nats import NatsOptions
+from notification_bus_nats._bus import LONGEST_SUBJECT, subject_of
 from tests.brokers import Server
 
 README = (Path(__file__).parents[2] / "packages/bus-nats/README.md").read_text("utf-8")
@@ -25,7 +26,8 @@ async def test_first_example_runs(nats_server: Server, channel: str) -> None:
 
 
 def test_every_option_is_in_the_table() -> None:
-    assert [name for name in _READERS if f"`{name}`" not in README] == []
+    assert [name for name in NatsOptions.__optional_keys__ if f"`{name}`" not in README] == []
+    assert [name for name in OPTION_NAMES if f"`{name}`" not in README] == []
 
 
 def test_what_is_said_of_subjects_is_true() -> None:

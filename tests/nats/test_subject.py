@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from notification_bus import BusURLError
 from notification_bus_nats import NatsBus
-from notification_bus_nats._subject import LONGEST_SUBJECT, subject_of
+from notification_bus_nats._bus import LONGEST_SUBJECT, subject_of
 from tests.brokers import Server, witness
 from tests.nats.helpers import bus_on, listening, note
 

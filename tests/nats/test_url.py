@@ -1,6 +1,7 @@
 """URLs and options: what can be written, what is refused, and that nothing shows a password."""
 
 import ssl
+from inspect import signature
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlparse
@@ -9,8 +10,9 @@ import pytest
 from nats.aio.client import Client
 
 from notification_bus import BusURLError, NotificationBusError, open_bus
-from notification_bus_nats import NatsBus
+from notification_bus_nats import NatsBus, NatsOptions
 from notification_bus_nats._servers import Pool, Server
+from notification_bus_nats._settings import _REFUSED
 from tests.brokers import Server as Broker
 from tests.brokers import Tls, certificates
 from tests.nats.helpers import bus_on, listening, note
@@ -113,7 +115,7 @@ def test_no_server_is_refused() -> None:
 
 @pytest.mark.parametrize("servers", [None, 4222, object(), b"nats://a", [b"nats://a"], ["nats://a", None]])
 def test_something_else_than_servers_is_refused(servers: object) -> None:
-    with pytest.raises(TypeError, match="connected nats"):
+    with pytest.raises(TypeError, match=r"give a URL, or a list of URLs$"):
         NatsBus(servers, channel="x")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
@@ -157,16 +159,58 @@ def test_plain_websocket_with_options_for_tls_is_refused() -> None:
         NatsBus("ws://a", channel="x", tls=ssl.create_default_context())
 
 
-def test_credentials_beside_a_given_client_are_refused() -> None:
-    with pytest.raises(TypeError, match="where you connect it"):
-        NatsBus(Client(), channel="x", token=SECRET)
+def test_connected_client_is_refused_with_what_to_give_instead() -> None:
+    """It reconnects by itself, which the contract forbids."""
+    client: Any = Client()
+    with pytest.raises(TypeError, match="its settings as keywords: a client reconnects by itself"):
+        NatsBus(client, channel="x")
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ({"allow_reconnect": True}, "backoff_cap"),
+        ({"max_reconnect_attempts": -1}, "the bus reconnects by itself"),
+        ({"reconnect_time_wait": 1}, "backoff_cap"),
+        ({"no_echo": True}, "receives what it publishes"),
+        ({"error_cb": print}, r"log and stats\(\)"),
+        ({"disconnected_cb": None}, r"log and stats\(\)"),
+        ({"pending_size": 1}, "outbox"),
+        ({"ping_interval": 1}, "probe_interval"),
+        ({"colour": "red"}, "its options are backoff_cap, buffer"),
+    ],
+    ids=str,
+)
+def test_setting_of_the_client_that_a_bus_decides_is_refused_with_the_remedy(
+    setting: dict[str, object], says: str
+) -> None:
+    with pytest.raises(TypeError, match=f"takes no {next(iter(setting))}: .*{says}"):
+        NatsBus("nats://a", channel="x", **cast("Any", setting))
+
+
+def test_every_setting_of_the_client_is_taken_or_refused_with_a_reason() -> None:
+    """What a new nats-py can be told is looked at: would it break the contract?"""
+    left = {"servers", "self", "pedantic", "verbose", "inbox_prefix", "skip_subject_validation"}
+    known = set(signature(Client.connect).parameters) - left
+    assert known <= NatsOptions.__optional_keys__ | _REFUSED.keys()
+
+
+def test_option_of_every_bus_in_a_url_beside_keywords_is_refused() -> None:
+    with pytest.raises(BusURLError, match="outbox in the URL is for open_bus"):
+        NatsBus("nats://a?outbox=7&name=mine", channel="x")
+    assert NatsBus("nats://a?name=mine", channel="x").channel == "x"
+
+
+def test_context_for_tls_beside_files_is_refused(pem: Tls) -> None:
+    with pytest.raises(BusURLError, match="not both"):
+        NatsBus(f"tls://a?tls_ca_file={pem.ca}", channel="x", tls=ssl.create_default_context())
 
 
 @pytest.mark.parametrize("missing", ["user_credentials", "nkeys_seed", "nkeys_seed_str"])
 def test_nkeys_without_their_library_are_refused_with_the_command_to_run(
     monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
-    monkeypatch.setattr("notification_bus_nats._bus.find_spec", found_nothing)
+    monkeypatch.setattr("notification_bus_nats._settings.find_spec", found_nothing)
     with pytest.raises(BusURLError, match=r"pip install 'notification-bus-nats\[nkeys\]'"):
         NatsBus("nats://a", channel="x", **cast("Any", {missing: "f"}))
 
@@ -178,7 +222,7 @@ def test_websockets_without_their_library_are_refused_with_the_command_to_run(mo
 
 
 def test_nothing_shows_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("notification_bus_nats._bus.find_spec", found_something)
+    monkeypatch.setattr("notification_bus_nats._settings.find_spec", found_something)
     bus = NatsBus(
         [f"nats://u:{SECRET}1@a", f"nats://{SECRET}2@b"],
         channel="x",
@@ -195,26 +239,33 @@ def test_bus_is_built_without_an_event_loop_and_opens_nothing() -> None:
 
 
 def test_servers_are_tried_in_an_order_that_suits_each_case() -> None:
-    """Named before discovered, failed last, the one just lost last of its kind."""
+    """Named before discovered, a failed one last, the one just lost last of its kind."""
+
+    def order() -> list[str]:
+        return [server.address for server in pool._order]
+
     pool = Pool(["nats://a,b"], randomize=False)
     a, b = pool.named
-    assert pool.order() == [a, b]
+    assert pool.next() is a
     pool.connected(a, [urlparse("nats://10.0.0.1:4222"), urlparse("nats://b:4222"), urlparse("nats://bad")])
-    c = pool.order()[-1]
-    assert (c.address, c.discovered, c.tls_name) == ("10.0.0.1:4222", True, "a")
-    assert pool.order() == [b, a, c]
-    b.failures = 1
-    assert pool.order() == [a, c, b]
+    c = pool._order[-1]
+    assert (c.address, c.tls_name) == ("10.0.0.1:4222", "a")
+    assert order() == ["b:4222", "a:4222", "10.0.0.1:4222"]
+    assert pool.next() is b  # and fails
+    assert order() == ["a:4222", "10.0.0.1:4222", "b:4222"]
+    assert [pool.next(), pool.next()] == [a, c]  # the second is connected, and does not know b or itself
     pool.connected(c, [urlparse("nats://d:1")])
-    assert [server.address for server in pool.order()] == ["a:4222", "d:1", "10.0.0.1:4222", "b:4222"]
+    assert order() == ["b:4222", "a:4222", "10.0.0.1:4222", "d:1"]
+    assert [pool.next(), pool.next()] == [b, a]
     pool.connected(a, [])
-    assert pool.order() == [a, b]
+    assert order() == ["b:4222", "a:4222"], "what another server has told is forgotten"
+    assert [pool.next() for _ in range(4)] == [b, a, b, a]
 
 
 def test_order_is_random_unless_told_otherwise() -> None:
     hosts = ",".join("abcdefgh")
-    orders = {tuple(server.host for server in Pool([f"nats://{hosts}"]).order()) for _ in range(20)}
-    assert len(orders) > 1
+    assert len({Pool([f"nats://{hosts}"]).next().host for _ in range(100)}) > 1
+    assert {Pool([f"nats://{hosts}"], randomize=False).next().host for _ in range(100)} == {"a"}
 
 
 async def test_options_reach_the_client(monkeypatch: pytest.MonkeyPatch, channel: str) -> None:
@@ -227,7 +278,14 @@ async def test_options_reach_the_client(monkeypatch: pytest.MonkeyPatch, channel
     monkeypatch.setattr("notification_bus_nats._client.OneConnection.connect", connect)
     context = ssl.create_default_context()
     bus = NatsBus(
-        f"tls://u:{SECRET}@a", channel=channel, name="mine", connect_timeout=7.5, tls=context, tls_hostname="b"
+        f"tls://u:{SECRET}@a",
+        channel=channel,
+        name="mine",
+        connect_timeout=7.5,
+        tls=context,
+        tls_hostname="b",
+        ws_connection_headers={"X": ["1"]},
+        token=None,
     )
     with pytest.raises(ConnectionRefusedError):
         await bus.connect()
@@ -238,11 +296,13 @@ async def test_options_reach_the_client(monkeypatch: pytest.MonkeyPatch, channel
         "tls": context,
         "tls_hostname": "b",
         "tls_handshake_first": False,
+        "ws_connection_headers": {"X": ["1"]},
         "user": "u",
         "password": SECRET,
         "allow_reconnect": False,
     }
     assert {option: seen[0][option] for option in wanted} == wanted
+    assert "token" not in seen[0]
 
 
 async def test_every_url_form_reaches_the_server(nats_server: Broker, channel: str) -> None:

@@ -9,8 +9,6 @@ import anyio
 import pytest
 
 from notification_bus.testing import FaultProxy
-from notification_bus_postgres._connection import PostgresConnection
-from notification_bus_postgres._servers import server_of
 from tests.brokers import Server
 from tests.postgres._tools import admin, build, leftovers, sessions, until
 
@@ -62,9 +60,9 @@ async def test_connecting_is_cancelled_quietly_in_any_turn_of_the_event_loop(ser
     loop = asyncio.get_running_loop()
     told: list[object] = []
     loop.set_exception_handler(lambda _, context: told.append(context))
-    source = server_of(f"{server.url}{query}")
+    bus = build(f"{server.url}{query}", "any")
     for turns in range(150):
-        task = asyncio.ensure_future(PostgresConnection.open("any", source, source, 5.0))
+        task = asyncio.ensure_future(bus.connect())
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()

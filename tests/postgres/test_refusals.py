@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import logging
 import re
+import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,7 +17,6 @@ import pytest
 
 from notification_bus import BusNotification, BusNotReadyError
 from notification_bus_postgres import PostgresBus
-from notification_bus_postgres._servers import server_of
 from tests.brokers import Provider, Server, available_flavours, certificates
 from tests.postgres._tools import LIMIT, admin, build, heard, leftovers, number, sessions, until, with_database
 
@@ -259,13 +259,48 @@ async def test_a_unix_socket_is_used(brokers: Provider, channel: str) -> None:
 
 async def test_settings_of_the_dsn_reach_the_server(server: Server, channel: str) -> None:
     dsn = f"{server.url}?options=-c%20geqo%3Doff%20-c%20statement_timeout%3D7s&search_path=pg_temp&application_name=me"
-    attached = await server_of(dsn).attach("publish", None)
+    connection = await PostgresBus(dsn, channel=channel).connect()
     try:
         names = ("geqo", "statement_timeout", "search_path", "application_name", "idle_session_timeout")
-        settings = [await attached.connection.fetchval("SELECT current_setting($1)", name) for name in names]
+        settings = [await connection._publishing.fetchval("SELECT current_setting($1)", name) for name in names]
         assert settings == ["off", "7s", "pg_temp", "me:publish", "0"]
     finally:
-        attached.connection.terminate()
+        await connection.aclose()
+
+
+async def test_a_dead_address_of_a_host_does_not_keep_from_the_next(
+    server: Server, channel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By itself, asyncio tries addresses in the resolver's order; the first would use up every attempt."""
+    resolve = socket.getaddrinfo
+
+    def two_addresses(host: object, port: Any, *args: Any, **options: Any) -> list[Any]:
+        if host != "db.invalid":
+            return resolve(host, port, *args, **options)  # type: ignore[arg-type]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
+
+    monkeypatch.setattr(socket, "getaddrinfo", two_addresses)
+    async with silent("127.0.0.2", server.port):
+        dsn = f"postgresql://postgres@db.invalid:{server.port}/postgres"
+        bus = build(dsn, channel, probe_timeout=1.0, ready_timeout=LIMIT)
+        async with bus, heard(bus) as mine:
+            await bus.publish(number(1))
+            await mine.until(lambda seen: 1 in seen.numbers, "it")
+
+
+@asynccontextmanager
+async def silent(host: str, port: int) -> AsyncGenerator[None]:
+    """A server that accepts connections and says nothing."""
+
+    async def listen_only(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    listener = await asyncio.start_server(listen_only, host, port)
+    try:
+        yield
+    finally:
+        listener.close()
 
 
 # -- connection factories

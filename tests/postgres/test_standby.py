@@ -9,8 +9,6 @@ import pytest
 
 from notification_bus import BusNotReadyError, NotPrimaryError
 from notification_bus.testing import FaultProxy
-from notification_bus_postgres._connection import PostgresConnection
-from notification_bus_postgres._servers import server_of
 from tests.brokers import Provider, has_pgbouncer, pgbouncer
 from tests.brokers._postgres import PostgresServer
 from tests.postgres._standby import allow_replication, local, make_standby_of, standby_of
@@ -133,8 +131,12 @@ async def test_of_hosts_that_will_all_not_do_each_is_told(pair: Pair, channel: s
         dsn = f"postgresql://postgres@{refusing.host}:{refusing.port},127.0.0.1:{pair.standby.port}/postgres"
         bus = build(dsn, channel)
         async with bus:
-            with pytest.raises(BusNotReadyError, match=r"none of the 2 hosts.*Connect call failed.*is a standby"):
+            with pytest.raises(BusNotReadyError) as caught:
                 await bus.wait_ready(2)
+            said = str(caught.value)
+            assert f"127.0.0.1:{refusing.port}: ConnectionRefusedError" in said
+            assert "Connect call failed" in said
+            assert f"127.0.0.1:{pair.standby.port} is a standby" in said
 
 
 @pytest.mark.skipif(not has_pgbouncer(), reason="no pgbouncer here")
@@ -142,7 +144,7 @@ async def test_a_node_demoted_behind_a_pooler_is_left(pair: Pair, channel: str) 
     """The pooler's client keeps its connection; the server behind it is a standby from one statement to the next."""
     with pgbouncer(pair.standby, "transaction") as dsn:
         await promote(pair.standby)
-        connection = await PostgresConnection.open(channel, server_of(pair.primary.url), server_of(dsn), 5.0)
+        connection = await build(dsn, channel, listen_dsn=pair.primary.url, probe_timeout=5.0).connect()
         try:
             await connection.send([b"{}"])
             await connection.check()

@@ -404,7 +404,7 @@ class TestPump:
     async def test_an_outage_after_a_healthy_time_is_warned_of_and_ended_as_quickly_as_the_first(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(_pump, "_LONGEST_PAUSE", 0.0)
+        monkeypatch.setattr(_pump, "LONGEST_PAUSE", 0.0)
         bus = ScriptedBus()
         bus.open.set()
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from notification_bus.subscriptions._uris import ancestors
+from notification_bus.subscriptions._keys import ancestors
 
 LONG = 10_000
 

@@ -1,29 +1,39 @@
 """`NatsBus`: the bus over core NATS, nats-server 2.9 or later."""
 
-import ssl
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import re
+from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Any, ClassVar, Final, Self, Unpack, cast
-from urllib.parse import quote
+from typing import Any, ClassVar, Final, Unpack, cast
 
 import anyio
 from nats.aio.client import Client
 
 from notification_bus import BrokerBus, BusURLError
-from notification_bus.options import OptionValues
-from notification_bus_nats._connection import NatsConnection, OwnConnection, grant
-from notification_bus_nats._credentials import CredentialsFile, read_credentials, read_seed
-from notification_bus_nats._given import GivenClientConnection
-from notification_bus_nats._remedy import remedy
+from notification_bus.options import OPTION_NAMES, OptionValues
+from notification_bus.url import split_url
+from notification_bus_nats._connection import NatsConnection, grant
 from notification_bus_nats._servers import Pool, Server
-from notification_bus_nats._subject import subject_of
-from notification_bus_nats._url import read_url
+from notification_bus_nats._settings import NatsOptions, client_settings, read_credentials, read_query
 
 __all__ = ["NatsBus"]
 
-_CLOSING: Final = 0.5
-"""Seconds at most for letting go of a connection that did not come about."""
+LONGEST_SUBJECT: Final = 3800
+"""Bytes. A server reads at most 4,096 bytes of a line, which holds more than the subject."""
+
+_ESCAPED: Final = re.compile(
+    r"[^A-Za-z0-9_/=:@+~.-]"  # `*` and `>` are wildcards, a leading `$` is the server's, `%` is the escape itself
+    r"|(?<![^.])\.|\.(?![^.])"  # a dot that would leave an empty token beside it
+)
+
+_NOT_NATS: Final = (
+    "expecting info",
+    "json parse error",
+    "separator is not found",  # a first line that never ends
+    "route port",
+    "websocket",
+    "server handshake",
+)
+"""In what nats-py and its transports say of a peer that speaks another protocol."""
 
 
 class NatsBus(BrokerBus):
@@ -32,192 +42,144 @@ class NatsBus(BrokerBus):
     Args:
         servers: One URL or several (`nats://`, `tls://`, `ws://`, `wss://`), each also a list with commas,
             `nats://a:4222,b:4222`. User and password, or a token alone, may stand in them, percent-encoded. Servers
-            that the cluster tells of are used as well. Or your own connected client: it is used for as long as it is
-            connected, never closed, and reconnects as you have set it; see the README for what that means.
+            that the cluster tells of are used as well.
         channel: Names the NATS subject, `subject`; no name is a wildcard.
-        name: What the server's monitoring shows for the connection.
-        user: With `password`, for servers whose URL has none.
-        password: Belongs to `user`.
-        token: Instead of them.
-        user_credentials: A credentials file (JWT and seed), or `nats.aio.client.RawCredentials` with its content. The
-            file is read for each connection.
-        nkeys_seed: A file with an NKey seed.
-        nkeys_seed_str: The seed itself.
-        tls: A context, or a function that makes one for each connection, so that renewed files count. With one, or with
-            `tls://`, nothing is ever sent without TLS.
-        tls_hostname: The name in the server's certificate, where it is not that in the URL.
-        tls_handshake_first: The server begins with TLS.
-        connect_timeout: Seconds for one server; then the next is tried.
-        dont_randomize: Try the servers in the order given.
-        options: See `notification_bus.BusOptions`.
+        options: Those of every bus, see `notification_bus.BusOptions`, and those of `nats.connect`, see `NatsOptions`.
 
     Raises:
         BusURLError: A URL or an option cannot be used, or a library that it needs is not installed.
-        TypeError: `servers` is neither URLs nor a client, or options for connecting came with a client.
+        TypeError: `servers` is something else, such as a connected client, or an option is one that the bus sets.
     """
 
     broker: ClassVar[str] = "nats"
     backends: ClassVar[Sequence[str]] = ("asyncio",)
+    tls_help: ClassVar[str] = (
+        "tls_ca_file or tls names the authority, tls_cert_file and tls_key_file the client's certificate, tls_hostname "
+        "the name in the server's"
+    )
 
-    def __init__(
-        self,
-        servers: str | Sequence[str] | Client,
-        *,
-        channel: str,
-        name: str = "notification-bus",
-        user: str | None = None,
-        password: str | None = None,
-        token: str | None = None,
-        user_credentials: CredentialsFile | None = None,
-        nkeys_seed: str | None = None,
-        nkeys_seed_str: str | None = None,
-        tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None,
-        tls_hostname: str | None = None,
-        tls_handshake_first: bool = False,
-        connect_timeout: float = 2.0,
-        dont_randomize: bool = False,
-        **options: Unpack[OptionValues],
-    ) -> None:
-        secrets = [password, token, nkeys_seed_str]
-        self._given: Client | None = None
-        if isinstance(servers, Client):
-            if any((user, password, token, user_credentials, nkeys_seed, nkeys_seed_str, tls, tls_hostname)):
-                raise TypeError("a client that is connected takes no more credentials: give them where you connect it")
-            self._given = servers
-            address = "a given client"
-        else:
-            self._pool = _pool(servers, randomize=not dont_randomize)
-            address = self._pool.address
-            secrets += [server.password or server.user for server in self._pool.named]
-            if tls and any(server.scheme == "ws" for server in self._pool.named):
-                raise BusURLError("ws:// is without TLS: use wss://, or leave out the options for TLS")
-            if any(server.scheme in {"ws", "wss"} for server in self._pool.named) and find_spec("aiohttp") is None:
-                raise BusURLError("websockets need a library: pip install 'notification-bus-nats[aiohttp]'")
-        shown = [secret for secret in secrets if secret]
-        super().__init__(address, channel=channel, secrets=[*shown, *(quote(s, safe="") for s in shown)], **options)
+    def __init__(self, servers: str | Sequence[str], *, channel: str, **options: Unpack[NatsOptions]) -> None:
+        urls, query = _read(servers)
+        self._settings = client_settings({**query, **options})
+        self._pool = Pool(urls, randomize=not self._settings.get("dont_randomize"))
+        schemes = {server.scheme for server in self._pool.named}
+        if "tls" in self._settings and "ws" in schemes:
+            raise BusURLError("ws:// is without TLS: use wss://, or leave out the options for TLS")
+        if schemes & {"ws", "wss"} and find_spec("aiohttp") is None:
+            raise BusURLError("websockets need a library: pip install 'notification-bus-nats[aiohttp]'")
+        secrets = [self._settings.get(name) for name in ("password", "token", "nkeys_seed_str")]
+        secrets += [server.password or server.user for server in self._pool.named]
+        super().__init__(
+            ",".join(server.url for server in self._pool.named),
+            channel=channel,
+            secrets=[str(secret) for secret in secrets if secret],
+            **cast("OptionValues", {name: value for name, value in options.items() if name in OPTION_NAMES}),
+        )
         self.subject: str = subject_of(channel)
         """The NATS subject of the channel."""
-        if not connect_timeout > 0:
-            raise BusURLError(f"connect_timeout is {connect_timeout!r}: give a number of seconds above 0")
-        self._connect_timeout = connect_timeout
-        self._user = user
-        self._password = password
-        self._token = token
-        self._user_credentials = user_credentials
-        self._nkeys_seed = nkeys_seed
-        self._nkeys_seed_str = nkeys_seed_str
-        self._tls = tls
-        self._tls_hostname = tls_hostname
-        self._settings: dict[str, Any] = {
-            "name": name,
-            "tls_handshake_first": tls_handshake_first,
-            "connect_timeout": connect_timeout,
-        }
-        if (user_credentials or nkeys_seed or nkeys_seed_str) and find_spec("nkeys") is None:
-            raise BusURLError("NKeys and credentials files need a library: pip install 'notification-bus-nats[nkeys]'")
-
-    @classmethod
-    def from_url(cls, url: str) -> Self:
-        """Build from a URL, or a list of them with commas; its query has this library's options, `channel` at least.
-
-        Of the arguments, `name`, `user_credentials`, `nkeys_seed`, `tls_hostname`, `tls_handshake_first`,
-        `connect_timeout` and `dont_randomize` can stand there too, and `tls_ca_file`, `tls_cert_file` and
-        `tls_key_file` name PEM files.
-        """
-        servers, found = read_url(url)
-        return cls(servers, **found)
 
     async def connect(self) -> NatsConnection:
-        """One try at each server, until one has confirmed the subscription."""
-        if self._given is not None:
-            given = GivenClientConnection(self._given, self.subject)
-            try:
-                await given.open()
-            except BaseException:
-                await _discard(given)
-                raise
-            return given
-        problems: dict[str, Exception] = {}
-        for server in self._pool.order():
-            # Counted before, so that a try that is cut off counts as well and the next begins with another server.
-            server.failures += 1
-            try:
-                with anyio.fail_after(self._connect_timeout):
-                    return await self._open(server)
-            except Exception as exc:
-                silent = isinstance(exc, TimeoutError) and not str(exc)
-                problems[server.address] = (
-                    TimeoutError(f"no answer within {self._connect_timeout:g} s") if silent else exc
-                )
-        *_, last = problems.values()
-        if len(problems) == 1:
-            raise last
-        each = "; ".join(f"{address}: {str(exc) or type(exc).__name__}" for address, exc in problems.items())
-        raise ConnectionError(f"none of {len(problems)} servers can be used: {each}") from last
+        """One try at one server, with the subscription confirmed; a server that failed is tried last."""
+        server = self._pool.next()
+        limit = float(self._settings["connect_timeout"])
+        try:
+            with anyio.fail_after(limit):
+                return await self._open(server)
+        except Exception as exc:
+            silent = isinstance(exc, TimeoutError) and not str(exc)
+            said = f"no answer within {limit:g} s" if silent else str(exc) or type(exc).__name__
+            if len(self._pool) > 1:
+                raise ConnectionError(f"{server.address}: {said}") from exc
+            if silent:
+                raise TimeoutError(said) from exc
+            raise
 
-    async def _open(self, server: Server) -> OwnConnection:
-        tls = self._tls() if callable(self._tls) else self._tls
-        encrypted = server.scheme == "tls" or (server.scheme == "nats" and tls is not None)
-        connection = OwnConnection(
+    async def _open(self, server: Server) -> NatsConnection:
+        settings = self._settings_for(server)
+        encrypted = server.scheme == "tls" or (server.scheme == "nats" and "tls" in settings)
+
+        def discovered(client: Client) -> None:
+            self._pool.discovered(server, client.discovered_servers)
+
+        connection = NatsConnection(
             self.subject,
-            secure=encrypted and not self._settings["tls_handshake_first"],
+            discovered,
+            secure=encrypted and not settings["tls_handshake_first"],
             # Of the half of `close_timeout` that the closing of a connection may take.
             grace=0.4 * self.options.close_timeout,
         )
-        client = connection.client
-
-        async def discovered() -> None:
-            self._pool.discovered(server, client.discovered_servers)
-
-        settings = self._settings | self._credentials(server)
-        settings |= {
-            "tls": tls,
-            "tls_hostname": self._tls_hostname or server.tls_name,
-            "discovered_server_cb": discovered,
-        }
-        try:
-            await connection.open(server.url, settings)
-        except BaseException as exc:
-            connection.lose(exc if isinstance(exc, Exception) else ConnectionError("the connection was given up"))
-            await _discard(connection)
-            raise
-        self._pool.connected(server, client.discovered_servers)
+        self._pool.connected(server, await connection.open(server.url, settings))
         return connection
 
-    def _credentials(self, server: Server) -> dict[str, Any]:
-        settings: dict[str, Any] = {"token": self._token}
+    def _settings_for(self, server: Server) -> dict[str, Any]:
+        """The keywords for `nats.connect` to that server. Files are read here, so that renewed ones are used."""
+        settings = {**self._settings}
+        if callable(make := settings.get("tls")):
+            settings["tls"] = make()
+        if server.tls_name:
+            settings.setdefault("tls_hostname", server.tls_name)
         if server.password is not None:
             settings |= {"user": server.user, "password": server.password}
         elif server.user is not None:
-            settings |= {"token": server.user}
-        elif self._user is not None or self._password is not None:
-            settings |= {"user": self._user or "", "password": self._password or ""}
-        if self._user_credentials is not None:
-            settings["user_credentials"] = read_credentials(self._user_credentials)
-        elif self._nkeys_seed is not None:
-            settings["nkeys_seed_str"] = read_seed(self._nkeys_seed)
-        elif self._nkeys_seed_str is not None:
-            settings["nkeys_seed_str"] = self._nkeys_seed_str.strip()
+            settings |= {"user": None, "password": None, "token": server.user}
+        credentials = settings.get("user_credentials")
+        if credentials is not None and not isinstance(credentials, tuple):
+            settings["user_credentials"] = read_credentials(credentials)
         return settings
 
     def remedy(self, exc: BaseException) -> str | None:
-        """What to do about the errors that nats-py raises."""
-        found = remedy(exc, grant(self.subject))
-        return found if found or exc.__cause__ is None else remedy(exc.__cause__, grant(self.subject))
+        """Return what to do about an error of nats-py's, or of the operating system's below it."""
+        text = str(exc).lower()
+        if "allowed to publish" in text or "allowed to subscribe" in text:
+            return f"grant it: {grant(self.subject)}"
+        if "authorization violation" in text or "authorization failed" in text or "authentication" in text:
+            return "check user and password, token, NKey or credentials file, whichever this server asks for"
+        if "offers no tls" in text:
+            return "use nats:// and no option for TLS, or turn on TLS in the server"
+        if "maximum" in text and "connections" in text:
+            return "raise max_connections in the server's configuration, or look for who holds them"
+        if "during the handshake" in text:
+            return "its log says why: one connection too many, for example"
+        if any(part in text for part in _NOT_NATS):
+            return "what answers there is no NATS server, or not on this port: clients use 4222 by default"
+        if isinstance(exc.__cause__ or exc, TimeoutError):
+            return (
+                "either nothing is reachable there, or what answers is no NATS server, or one that begins with TLS and "
+                "needs tls_handshake_first=true"
+            )
+        return super().remedy(exc)
 
 
-def _pool(servers: object, *, randomize: bool) -> Pool:
-    kind = f"{type(servers).__module__}.{type(servers).__qualname__}"
-    urls: list[Any] = [servers] if isinstance(servers, str) else []
-    if isinstance(servers, list | tuple):
-        urls = list(cast("list[Any]", servers))
-    if not urls or not all(isinstance(url, str) for url in urls):
-        raise TypeError(
-            f"NatsBus cannot use a {kind}: give a URL, a list of URLs, or a connected nats.aio.client.Client"
+def _read(servers: str | Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """The URLs of the servers, and the options in the query, which only a single URL or list with commas has."""
+    if isinstance(servers, str):
+        base, ours, query = split_url(servers if "://" in servers else f"nats://{servers}")
+        if ours:
+            raise BusURLError(f"{', '.join(ours)} in the URL is for open_bus and from_url; here it is a keyword")
+        return [base], read_query(query)
+    given: object = servers
+    urls = [url for url in servers if isinstance(url, str)] if isinstance(given, list | tuple) else []
+    if urls and len(urls) == len(servers):
+        return urls, {}
+    hint = "give a URL, or a list of URLs"
+    if isinstance(given, Client):
+        hint += " and its settings as keywords: a client reconnects by itself, which hides a gap"
+    kind = type(given)
+    raise TypeError(f"NatsBus cannot use a {kind.__module__}.{kind.__qualname__}: {hint}")
+
+
+def subject_of(channel: str) -> str:
+    """The subject of a channel: letters, digits, `_ / = : @ + ~ -` and dots between them stand for themselves.
+
+    Everything else becomes the `%XX` of its UTF-8 bytes, so that two names never share a subject.
+
+    Raises:
+        BusURLError: The subject would be longer than servers read.
+    """
+    subject = _ESCAPED.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), channel)
+    if len(subject) > LONGEST_SUBJECT:
+        raise BusURLError(
+            f"the channel's name makes a NATS subject of {len(subject)} bytes, and servers read at most "
+            f"{LONGEST_SUBJECT}: choose a shorter one (a character outside ASCII takes 6 bytes or more)"
         )
-    return Pool(urls, randomize=randomize)
-
-
-async def _discard(connection: NatsConnection) -> None:
-    with anyio.move_on_after(_CLOSING, shield=True), suppress(Exception):
-        await connection.aclose()
+    return subject

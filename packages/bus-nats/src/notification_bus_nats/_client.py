@@ -1,7 +1,4 @@
-"""nats-py's client as a single connection. All that it has no public word for stands here, each with its reason.
-
-The rest of the distribution uses nothing of nats-py's that starts with an underscore, but `ping`.
-"""
+"""nats-py's client as a single connection: what nats-py has no public way for is here, each with its reason."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,30 +7,20 @@ from typing import Any, Final, cast
 import anyio
 from nats.aio.client import Client
 
-__all__ = ["OneConnection", "ping"]
+__all__ = ["OneConnection"]
 
-_TURNS: Final = 0.1
-"""Seconds, more than enough, for a closing whose transport is gone: it needs a few turns of the loop."""
-
-
-async def ping(client: Client) -> "asyncio.Future[bool]":
-    """Send a PING; the future is done when the server has answered it, and everything sent before it.
-
-    Not `flush`: when the wait for that is cancelled or runs out, the late PONG ends nats-py's reader, without a word.
-    """
-    pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    await client._send_ping(pong)  # noqa: SLF001  # pyright: ignore[reportUnknownMemberType]
-    return pong
+_CLOSING: Final = 0.1
+"""Seconds; closing takes a few turns of the loop once the transport is aborted."""
 
 
 class OneConnection(Client):
-    """A client that connects once and tells of its end, whatever the reason.
+    """A client that connects once and reports the end of its connection, whatever the reason.
 
     Args:
-        heard: Called with the payload of each message. Past nats-py's queue and task for each subscription, which cost
-            more than all the rest of reading.
-        ended: Called when the connection is over, with the reason where there is one. nats-py's own callback is left
-            out when writing out what was pending fails, and always so before 2.12.
+        heard: Called with the payload of each message. It bypasses nats-py's queue and task for each subscription,
+            which cost more than all the rest of reading.
+        ended: Called when the connection is over, with the reason if there is one. nats-py skips its own callback if
+            flushing fails, and always before 2.12.
         secure: Refuse to go on without TLS. nats-py sends the password in the clear to a server that offers no TLS,
             also where the URL says `tls://`.
     """
@@ -55,16 +42,25 @@ class OneConnection(Client):
         if initial_connection and self._secure and not info.get("tls_required"):
             if not info.get("tls_available"):
                 raise ConnectionError("the server offers no TLS, and this connection is to be encrypted")
-            info["tls_required"] = True  # what makes nats-py go on with TLS
+            info["tls_required"] = True  # nats-py then goes on with TLS
         self.clustered = "cluster" in info
         await super()._process_info(info, initial_connection)
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
-        # Nothing of ours is ever pending here; on a dead transport writing it out would raise, and leave it open.
+        # Pending are only PINGs; nats-py would write them to a dead transport, raise, and leave it open.
         self._pending = []
         self._pending_data_size = 0
         self._ended(self.last_error)
         await super()._close(status, do_cbs)
+
+    async def ping(self) -> "asyncio.Future[bool]":
+        """Send a PING; the future is done when the server has answered it, and everything sent before it.
+
+        Not `flush`: if that is cancelled or times out, the late PONG ends nats-py's reader silently.
+        """
+        pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        await self._send_ping(pong)  # pyright: ignore[reportUnknownMemberType]
+        return pong
 
     async def write(self, commands: bytes) -> None:
         """Write to the transport, and wait while its buffer is full. A PING after it does not overtake it.
@@ -79,18 +75,18 @@ class OneConnection(Client):
         await transport.drain()
 
     async def end(self) -> None:
-        """Close without writing out anything, and leave nothing open: within a moment, in any state.
+        """Close without flushing, and leave nothing open, in any state.
 
-        nats-py's own closing waits for ever where the transport's buffer cannot be written out.
+        nats-py's own closing waits without limit for a transport whose buffer cannot be written out.
         """
         writer = getattr(self._transport, "_io_writer", None)
         if writer is not None:
             writer.transport.abort()
         closing = asyncio.create_task(self.close(), name="closing a connection to NATS")
         closing.add_done_callback(lambda task: task.cancelled() or task.exception())
-        with anyio.CancelScope(shield=True):
-            await asyncio.wait({closing}, timeout=_TURNS)
-            # A websocket that waits for its peer's farewell; one that could not be made waits for ever before 2.16.
+        with anyio.move_on_after(5 * _CLOSING, shield=True):
+            await asyncio.wait({closing}, timeout=_CLOSING)
+            # A websocket waits for its peer's close frame; before 2.16, one that could not be opened waits for ever.
             closing.cancel()
             session = getattr(self._transport, "_client", None)
             if session is not None:

@@ -1,25 +1,25 @@
-"""One attachment to NATS, of the bus's own making."""
+"""One attachment to NATS: publishing and subscribed, on one connection."""
 
 import asyncio
-from abc import abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
+from urllib.parse import ParseResult
 
 import anyio
 from nats.aio.client import Client
 
 from notification_bus import BrokerConnection, SendRefusedError
-from notification_bus_nats._client import OneConnection, ping
+from notification_bus_nats._client import OneConnection
 
-__all__ = ["NatsConnection", "OwnConnection", "grant"]
+__all__ = ["NatsConnection", "grant"]
 
 _BATCH: Final = 256
 """Bodies that the reader is given at once."""
 
 _UNREAD: Final = 32 * 1024 * 1024
-"""Bytes that may wait for the reader. nats-py never makes the server wait, so this is what bounds the memory."""
+"""Bytes that may wait for the reader. nats-py never makes the server wait, so nothing else bounds the memory."""
 
 _OVERHEAD: Final = 100
 """Bytes that a body takes up beside its own."""
@@ -27,19 +27,27 @@ _OVERHEAD: Final = 100
 _SPREAD: Final = (0.1, 0.5)
 """Seconds, at least and at most, in which the other servers of a cluster learn of a new interest."""
 
-_HUNG_UP: Final = "the server closed the connection during the handshake"
-
 
 class NatsConnection(BrokerConnection):
-    """What both kinds share: what has arrived, how it ends, and what the server does not allow.
+    """Publishes and is subscribed on one connection.
 
-    A server says that publishing is not allowed some time after it, and only on the connection. So the first batch
-    waits for the server's answer to a PING behind it, and so does each one while the last was refused. A refusal that
-    comes later, when a permission is withdrawn, ends the connection: what was sent is then in doubt, as it is.
+    A server reports a denied publication some time after it, on the connection only. So the first batch waits for the
+    answer to a PING sent behind it, and so does each one after a refused one. A refusal that comes later, when a
+    permission is withdrawn, ends the connection: what was sent is then in doubt.
+
+    Args:
+        subject: What to publish to, and to subscribe to.
+        discovered: Called when the server tells of others in its cluster.
+        secure: Send nothing without TLS.
+        grace: Seconds that closing waits at most for the server to read what was sent.
     """
 
-    def __init__(self, subject: str) -> None:
+    def __init__(self, subject: str, discovered: Callable[[Client], None], *, secure: bool, grace: float) -> None:
         self.subject = subject
+        self._discovered = discovered
+        self._grace = grace
+        self._client = OneConnection(self._heard, self._ended, secure=secure)
+        self._connected = False
         self._unread: deque[bytes] = deque()
         self._size = 0
         self._news = asyncio.Event()
@@ -47,40 +55,72 @@ class NatsConnection(BrokerConnection):
         self._asking = True
         self._refusal: Exception | None = None
 
-    def heard(self, body: bytes) -> None:
+    async def open(self, url: str, settings: dict[str, Any]) -> Sequence[ParseResult]:
+        """Connect and subscribe; return when the server has confirmed it, with the others of its cluster."""
+
+        async def discovered() -> None:
+            self._discovered(self._client)
+
+        try:
+            # Without a buffer of the client's: what cannot be sent now stays in the outbox.
+            await self._client.connect(
+                url,
+                **settings,
+                allow_reconnect=False,
+                error_cb=self._failed,
+                discovered_server_cb=discovered,
+                no_echo=False,
+                pending_size=0,
+            )
+            if not self._client.is_connected:
+                # nats-py takes the end of the connection for an answer.
+                raise ConnectionResetError
+            self._connected = True
+            self.max_body = self._client.max_payload
+            await self._client.write(f"SUB {self.subject}  1\r\n".encode())
+            await self._confirmed()
+        except BaseException as exc:
+            await self._client.end()
+            if isinstance(exc, ConnectionResetError | BrokenPipeError):
+                raise ConnectionError("the server closed the connection during the handshake") from exc
+            raise
+        return self._client.discovered_servers
+
+    def _heard(self, body: bytes) -> None:
         """Keep a body for the reader."""
         self._size += len(body) + _OVERHEAD
         if self._size > _UNREAD:
-            self.lose(ConnectionError(f"more than {_UNREAD >> 20} MB have arrived unread: this process is too slow"))
+            self._lose(ConnectionError(f"more than {_UNREAD >> 20} MB have arrived unread: this process is too slow"))
         elif not self._lost.done():
             self._unread.append(body)
             self._news.set()
 
-    def lose(self, exc: Exception) -> None:
+    def _lose(self, exc: Exception) -> None:
         """Note that the connection is over; the first reason counts."""
         if not self._lost.done():
             self._lost.set_result(exc)
             self._news.set()
 
-    def denied(self, exc: Exception) -> bool:
-        """Note an error of the server's, if it is about a permission on this subject; whether it was."""
-        text = str(exc)  # nats-py has turned it into lower case, and the subject with it
+    def _denied(self, exc: Exception) -> bool:
+        """Handle a server's error about a permission on this subject; false if it is about something else."""
+        text = str(exc)  # in lower case, with the subject, by nats-py
         if "permissions violation" not in text or f'"{self.subject.lower()}"' not in text:
             return False
         if "violation for publish" not in text:
-            self.lose(PermissionError(f"not allowed to subscribe to {self.subject!r}"))
+            self._lose(PermissionError(f"not allowed to subscribe to {self.subject!r}"))
         elif self._asking:
             self._refusal = exc
         else:
-            self.lose(PermissionError(f"no longer allowed to publish to {self.subject!r}"))
+            self._lose(PermissionError(f"no longer allowed to publish to {self.subject!r}"))
         return True
 
     async def send(self, bodies: Sequence[bytes]) -> None:
         self._refusal = None
         self._check()
-        await self._write(bodies)
+        head = f"PUB {self.subject} ".encode()
+        await self._client.write(b"".join([b"%b%d\r\n%b\r\n" % (head, len(body), body) for body in bodies]))
         if self._asking:
-            await self._answered(await ping(self._client))
+            await self._answered(await self._client.ping())
             if self._refusal is not None:
                 raise SendRefusedError(f"not allowed to publish to {self.subject!r} (grant it: {grant(self.subject)})")
             self._asking = False
@@ -93,14 +133,11 @@ class NatsConnection(BrokerConnection):
                 yield batch
             self._check()
             self._news.clear()
-            await self._wait()
+            await self._news.wait()
 
     def _check(self) -> None:
         if self._lost.done():
             raise self._lost.result()
-
-    async def _wait(self) -> None:
-        await self._news.wait()
 
     async def _answered(self, pong: "asyncio.Future[bool]") -> None:
         """Wait until the server has answered a PING, or the connection is lost."""
@@ -109,83 +146,37 @@ class NatsConnection(BrokerConnection):
         if not pong.done():
             self._check()
 
-    async def _confirmed(self, *, alone: bool) -> None:
+    async def _confirmed(self) -> None:
         """Wait until the server has confirmed the subscription, and the rest of its cluster has had time to hear of it.
 
         The server does not wait for the others, and nothing says when they know. Without this, one in a hundred of the
         publications made on another server at once was missed, on loopback. A slow answer tells of slow servers.
         """
-        began = asyncio.get_running_loop().time()
-        await self._answered(await ping(self._client))
+        now = asyncio.get_running_loop().time
+        began = now()
+        await self._answered(await self._client.ping())
         self._check()
-        if not alone:
+        if self._client.clustered:
             least, most = _SPREAD
-            await asyncio.sleep(min(max(least, 10 * (asyncio.get_running_loop().time() - began)), most))
-
-    @property
-    @abstractmethod
-    def _client(self) -> Client: ...
-
-    @abstractmethod
-    async def _write(self, bodies: Sequence[bytes]) -> None: ...
-
-
-class OwnConnection(NatsConnection):
-    """A connection that the bus has made."""
-
-    def __init__(self, subject: str, *, secure: bool, grace: float) -> None:
-        super().__init__(subject)
-        self._grace = grace
-        self._own = OneConnection(self.heard, self._ended, secure=secure)
-        self._connected = False
-
-    @property
-    def _client(self) -> Client:
-        return self._own
-
-    @property
-    def client(self) -> Client:
-        """For what the server has told."""
-        return self._own
-
-    async def open(self, url: str, settings: dict[str, Any]) -> None:
-        """Connect and subscribe, and return when the server has confirmed it. Call `aclose` whatever comes of it."""
-        # Without reconnecting, and without a buffer of the client's: what cannot be sent now is for the outbox.
-        try:
-            await self._own.connect(
-                url, allow_reconnect=False, error_cb=self._failed, no_echo=False, pending_size=0, **settings
-            )
-        except (ConnectionResetError, BrokenPipeError) as exc:
-            raise ConnectionError(_HUNG_UP) from exc
-        if not self._own.is_connected:
-            # nats-py takes the end of the connection for an answer.
-            raise ConnectionError(_HUNG_UP)
-        self._connected = True
-        self.max_body = self._own.max_payload
-        await self._own.write(f"SUB {self.subject}  1\r\n".encode())
-        await self._confirmed(alone=not self._own.clustered)
+            await asyncio.sleep(min(max(least, 10 * (now() - began)), most))
 
     async def _failed(self, exc: Exception) -> None:
         if not self._connected:
-            # While connecting nats-py tries again, many times, unless this is raised.
+            # nats-py would go on trying to connect if this were not raised.
             raise exc
-        if not self.denied(exc):
-            self.lose(exc)
+        if not self._denied(exc):
+            self._lose(exc)
 
     def _ended(self, reason: Exception | None) -> None:
-        self.lose(reason or ConnectionError("the connection was closed"))
-
-    async def _write(self, bodies: Sequence[bytes]) -> None:
-        head = f"PUB {self.subject} ".encode()
-        await self._own.write(b"".join([b"%b%d\r\n%b\r\n" % (head, len(body), body) for body in bodies]))
+        self._lose(reason or ConnectionError("the connection was closed"))
 
     async def aclose(self) -> None:
-        # Until the server has read everything. A socket that is closed with something unread in it, such as the echo of
-        # what was just published, is reset, and a reset takes with it what the server has not read yet.
+        # First until the server has read everything. A socket that is closed with something unread in it, such as the
+        # echo of what was just published, is reset, and the reset discards what the server has not read yet.
         with anyio.move_on_after(self._grace), suppress(Exception):
             if not self._lost.done():
-                await self._answered(await ping(self._own))
-        await self._own.end()
+                await self._answered(await self._client.ping())
+        await self._client.end()
 
 
 def grant(subject: str) -> str:

@@ -2,14 +2,14 @@
 
 import ipaddress
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from random import random
+from dataclasses import dataclass, replace
+from random import shuffle
 from typing import Final
 from urllib.parse import ParseResult, SplitResult, unquote, urlsplit
 
 from notification_bus import BusURLError
 
-__all__ = ["SCHEMES", "Pool", "Server"]
+__all__ = ["Pool", "Server"]
 
 SCHEMES: Final = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
 """What a server's URL can start with, and the port where it names none."""
@@ -17,21 +17,19 @@ SCHEMES: Final = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
 _ESCAPE_HINT: Final = "(in a user's name or a password, characters such as '/', '#', '@' and ',' are written as %2F …)"
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """One server. Credentials stand here, and never in its `url`."""
+    """One server. Its `url` is without the credentials."""
 
     scheme: str
     host: str
     port: int
     path: str = ""
     user: str | None = None
+    """A token where there is no password."""
     password: str | None = None
-    discovered: bool = False
     tls_name: str | None = None
-    """The name in its certificate, where it was discovered by a bare address."""
-    failures: int = 0
-    """Tries since the last that succeeded."""
+    """The name in its certificate, where another server has told of it by its bare address."""
 
     @property
     def address(self) -> str:
@@ -44,11 +42,11 @@ class Server:
 
 
 class Pool:
-    """The servers that may be tried: those that were named, and those that the present cluster has told of.
+    """The servers in the order of trying: those that were named, and those that the connected one has told of.
 
     Args:
-        urls: Each of them one server or a list with commas. What the first of a list says of
-            scheme and credentials holds for the rest of it.
+        urls: Each of them one server or a list with commas. Scheme and credentials of the first of a list hold for the
+            rest of it.
         randomize: Spread instances over the servers; otherwise they are tried in the order given.
 
     Raises:
@@ -56,94 +54,73 @@ class Pool:
     """
 
     def __init__(self, urls: Sequence[str], *, randomize: bool = True) -> None:
-        self._named = [server for url in urls for server in _read(url)]
-        if not self._named:
+        self.named: Sequence[Server] = [server for url in urls for server in _read(url)]
+        if not self.named:
             raise BusURLError("no server is named: give a URL, as in 'nats://localhost:4222'")
-        self._discovered: list[Server] = []
-        self._last: Server | None = None
-        self._randomize = randomize
+        self._order = list(self.named)
+        if randomize:
+            shuffle(self._order)
 
-    @property
-    def named(self) -> Sequence[Server]:
-        return self._named
+    def __len__(self) -> int:
+        return len(self._order)
 
-    @property
-    def address(self) -> str:
-        """The named servers as they may be shown."""
-        return ",".join(server.url for server in self._named)
-
-    def order(self) -> list[Server]:
-        """The servers in the order of trying.
-
-        First those that have not failed, of these those that were named (others may be out of reach from here), and the
-        one that was connected last of its kind.
-        """
-        servers = self._named + self._discovered
-        # Sorting is stable: without the dice the order given stays.
-        dice = {id(server): random() if self._randomize else 0.0 for server in servers}
-        return sorted(servers, key=lambda s: (s.failures, s.discovered, s is self._last, dice[id(s)]))
+    def next(self) -> Server:
+        """The server to try now. It goes to the end of the list, whether the try succeeds, fails or is cut off."""
+        server = self._order.pop(0)
+        self._order.append(server)
+        return server
 
     def connected(self, server: Server, others: Iterable[ParseResult]) -> None:
-        """Note the server that is connected now, and what it tells of its cluster: what others told no longer holds."""
-        server.failures = 0
-        self._last = server
-        self._discovered = [server] if server.discovered else []
+        """Note the server that is connected now, and those it tells of; what another has told is forgotten."""
+        self._order = [known for known in self._order if known == server or known in self.named]
         self.discovered(server, others)
 
     def discovered(self, source: Server, others: Iterable[ParseResult]) -> None:
         """Add servers that a connected one has told of. They take its scheme and credentials."""
-        known = {server.address for server in self._named + self._discovered}
+        known = {server.address for server in self._order}
         for other in others:
             if other.hostname is None or other.port is None:
                 continue
-            found = Server(
-                scheme=source.scheme,
-                host=other.hostname,
-                port=other.port,
-                user=source.user,
-                password=source.password,
-                discovered=True,
-                tls_name=(source.tls_name or source.host) if _is_ip(other.hostname) else None,
-            )
+            found = replace(source, host=other.hostname, port=other.port, path="", tls_name=None)
+            if _is_ip(found.host):
+                found = replace(found, tls_name=source.tls_name or source.host)
             if found.address not in known:
                 known.add(found.address)
-                self._discovered.append(found)
+                self._order.append(found)
 
 
 def _read(url: str) -> list[Server]:
     servers: list[Server] = []
-    for part in url.split(","):
-        first = servers[0] if servers else None
-        text = part.strip()
-        if "://" not in text:
-            text = f"{first.scheme if first else 'nats'}://{text}"
+    for text in map(str.strip, url.split(",")):
+        scheme = servers[0].scheme if servers else "nats"
         try:
-            parts = urlsplit(text)
-            server = _server(parts, parts.port)
-        except ValueError as exc:
-            if isinstance(exc, BusURLError):
-                raise
+            server = _server(urlsplit(text if "://" in text else f"{scheme}://{text}"))
+        except BusURLError:
+            raise
+        except ValueError:
             # The native text may show the part of the URL with the password in it.
             raise BusURLError(f"the host or port of a NATS server cannot be read {_ESCAPE_HINT}") from None
-        if server.user is None and first is not None:
-            server.user, server.password = first.user, first.password
+        if server.user is None and servers:
+            server = replace(server, user=servers[0].user, password=servers[0].password)
         servers.append(server)
     return servers
 
 
-def _server(parts: SplitResult, port: int | None) -> Server:
-    scheme = parts.scheme.lower()
+def _server(parts: SplitResult) -> Server:
+    scheme = parts.scheme
     if scheme not in SCHEMES:
         raise BusURLError(f"a NATS server's URL starts with {', '.join(f'{s}://' for s in SCHEMES)}")
     if not parts.hostname:
         raise BusURLError(f"a NATS server's URL names no host {_ESCAPE_HINT}")
-    if parts.query or parts.fragment or (parts.path.strip("/") and scheme in {"nats", "tls"}):
+    websocket = scheme in {"ws", "wss"}
+    if parts.query or parts.fragment or (parts.path.strip("/") and not websocket):
         raise BusURLError(f"a NATS server's URL ends with its port {_ESCAPE_HINT}")
     return Server(
         scheme=scheme,
         host=parts.hostname,
-        port=SCHEMES[scheme] if port is None else port,
-        path=parts.path if scheme in {"ws", "wss"} else "",
+        port=SCHEMES[scheme] if parts.port is None else parts.port,
+        path=parts.path if websocket else "",
+        # nats-py takes them from a URL without undoing their percent-encoding.
         user=None if parts.username is None else unquote(parts.username),
         password=None if parts.password is None else unquote(parts.password),
     )

@@ -11,8 +11,8 @@ import anyio
 from nats.aio.client import Client
 from nats.errors import MaxPayloadError
 
-from notification_bus_nats._bus import NatsBus
-from notification_bus_nats._subject import subject_of
+from notification_bus.url import with_options
+from notification_bus_nats._bus import NatsBus, subject_of
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -50,17 +50,13 @@ class NatsWire:
     @classmethod
     def from_url(cls, url: str) -> Self:
         """For a URL as `NatsBus.from_url` reads it, without a channel."""
-        return cls(NatsBus.from_url(f"{url}{'&' if '?' in url else '?'}channel=wire"))
+        return cls(NatsBus.from_url(with_options(url, channel="wire")))
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
         bus, client = self._bus, Client()
-        server = bus._pool.order()[0]
-        settings = bus._settings | bus._credentials(server)
-        settings |= {
-            "tls": bus._tls() if callable(bus._tls) else bus._tls,
-            "tls_hostname": bus._tls_hostname or server.tls_name,
-        }
+        server = bus._pool.named[0]
+        settings = bus._settings_for(server)
         try:
             with anyio.fail_after(_PATIENCE):
                 await client.connect(server.url, allow_reconnect=False, error_cb=_quiet, **settings)

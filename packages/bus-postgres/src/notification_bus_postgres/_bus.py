@@ -2,17 +2,14 @@
 
 from collections.abc import Awaitable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self, Unpack, cast, runtime_checkable
-from urllib.parse import urlencode
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Unpack, runtime_checkable
 
 import asyncpg
 
 from notification_bus import BrokerBus, BusNotification, BusURLError, EchoLostError, NotificationTooLargeError
 from notification_bus.options import OptionValues
-from notification_bus.url import split_url
 from notification_bus_postgres._connection import PostgresConnection
 from notification_bus_postgres._payload import MAX_PAYLOAD, SUFFIX_LIMIT, suffix
-from notification_bus_postgres._remedy import POOLED, POOLER, remedy
 from notification_bus_postgres._servers import server_of
 
 if TYPE_CHECKING:
@@ -27,6 +24,38 @@ _OTHERS: Final = ("sqlalchemy.", "sqlmodel.", "psycopg", "django.")
 
 _published: Final = count()
 """Of this process, not of a bus: two buses may publish in the same transaction of the caller's."""
+
+_POOLED: Final = (
+    "the listening session goes through a connection pooler, and one in transaction mode forgets LISTEN: "
+    "give listen_dsn, a DSN that leads to the server without the pooler"
+)
+_POOLER: Final = "a pooler in transaction mode does that too: listen_dsn leads past it"
+_NO_TLS: Final = "the server has no TLS (sslmode=disable goes without), or it is not PostgreSQL: check the port"
+_REMEDIES: Final[Sequence[tuple[type[BaseException] | tuple[type[BaseException], ...], str]]] = (
+    (asyncpg.InvalidPasswordError, "check the user and the password: in the URL, PGPASSWORD or the password file"),
+    (
+        asyncpg.InvalidAuthorizationSpecificationError,
+        "check the user's name and the server's pg_hba.conf: whom it lets in, and whether it demands sslmode=require",
+    ),
+    (asyncpg.InvalidCatalogNameError, "check the database's name at the end of the URL, or create it"),
+    (asyncpg.TooManyConnectionsError, "each instance needs two connections of its own: raise the limit"),
+    (asyncpg.InsufficientPrivilegeError, "grant it to this user: CONNECT on the database, EXECUTE on pg_notify"),
+    (asyncpg.CannotConnectNowError, "the server is starting or stopping, and answers when it is done"),
+    (
+        (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError),
+        "a pooler stands between: let the connection factory use statement_cache_size=0",
+    ),
+    (
+        asyncpg.ProgramLimitExceededError,
+        "a session that listens and stays in a transaction holds up the queue: find it in pg_stat_activity",
+    ),
+    (asyncpg.LockNotAvailableError, "another session's commit keeps the lock that NOTIFY takes: see pg_locks"),
+    (asyncpg.ProtocolViolationError, "a pooler says so: see its settings, such as ignore_startup_parameters"),
+    (asyncpg.ClientConfigurationError, "check the options of the URL"),
+    (asyncpg.InternalClientError, "what answers there does not speak PostgreSQL's protocol: check the port"),
+    (FileNotFoundError, "nothing listens at that socket, or a file of sslrootcert, sslcert or sslkey is not there"),
+    (TimeoutError, "check host, port and firewall, and that what listens there is PostgreSQL"),
+)
 
 
 @runtime_checkable
@@ -48,7 +77,7 @@ class PostgresBus(BrokerBus):
             connection at each call and is awaited, for what a DSN cannot say.
         channel: The name given to LISTEN, taken literally; at most 63 bytes.
         listen_dsn: Where to listen, if not at `server`: a DSN that leads to the server without a pooler, or a function
-            as above. Publishing works through any pooler.
+            as above. Publishing works through any pooler. May stand in the DSN's query, percent-encoded.
         options: See `notification_bus.BusOptions`.
 
     Raises:
@@ -58,6 +87,7 @@ class PostgresBus(BrokerBus):
 
     broker: ClassVar[str] = "postgres"
     backends: ClassVar[Sequence[str]] = ("asyncio",)
+    tls_help: ClassVar[str] = "sslmode says whether TLS is used, and sslrootcert names a private authority"
 
     def __init__(
         self,
@@ -68,7 +98,10 @@ class PostgresBus(BrokerBus):
         **options: Unpack[OptionValues],
     ) -> None:
         self._publishing = server_of(server)
+        listen_dsn = listen_dsn or self._publishing.listen_dsn
         self._listening = self._publishing if listen_dsn is None else server_of(listen_dsn)
+        if self._listening is not self._publishing and self._listening.listen_dsn:
+            raise BusURLError("listen_dsn has a listen_dsn of its own: it is where to listen")
         self._pooled = False
         secrets = (*self._publishing.secrets, *self._listening.secrets)
         super().__init__(self._publishing.address, channel=channel, secrets=secrets, **options)
@@ -78,16 +111,6 @@ class PostgresBus(BrokerBus):
                 f"channel {channel!r} has {len(channel.encode())} bytes: PostgreSQL takes names of 1 to {_MAX_NAME} "
                 "bytes without NUL, and would listen to the beginning of a longer one"
             )
-
-    @classmethod
-    def from_url(cls, url: str) -> Self:
-        """Build from a DSN with this library's options in the query, `channel` at least; also `listen_dsn`, encoded."""
-        base, ours, query = split_url(url)
-        channel = cast("str", ours.pop("channel", ""))
-        listen_dsn = dict(query).get("listen_dsn")
-        theirs = urlencode([(name, value) for name, value in query if name != "listen_dsn"])
-        dsn = f"{base}?{theirs}" if theirs else base
-        return cls(dsn, channel=channel, listen_dsn=listen_dsn, **cast("OptionValues", ours))
 
     async def publish(self, notification: BusNotification, *, connection: Executes | None = None) -> None:
         """Queue a notification for every subscription of every replica, this one included, and return.
@@ -129,18 +152,34 @@ class PostgresBus(BrokerBus):
         return self.channel, body.decode() + suffix(next(_published))
 
     async def connect(self) -> PostgresConnection:
-        """One try: both sessions on the primary, and the server has confirmed that it listens."""
-        connection = await PostgresConnection.open(
-            self.channel, self._listening, self._publishing, self.options.probe_timeout
-        )
-        self._pooled = connection.pooled
+        """One try: both sessions on a primary, and the server has confirmed that it listens."""
+        patience = self.options.probe_timeout
+        listening = await self._listening.attach("listen", patience / 2)
+        self._pooled = listening.pooled
+        opened = [listening]
+        try:
+            opened.append(await self._publishing.attach("publish", patience / 2))
+            connection = PostgresConnection(self.channel, *opened, patience=patience, describe=self.describe)
+            await connection.open()
+        except BaseException:
+            for session in opened:
+                session.connection.terminate()
+            raise
         return connection
 
     def remedy(self, exc: BaseException) -> str | None:
-        """What to do about the errors that asyncpg and PostgreSQL raise."""
+        """Return what to do about an error of asyncpg's or the server's, or of the operating system's below it."""
         if isinstance(exc, EchoLostError):
-            return POOLED if self._pooled else POOLER
-        return remedy(exc)
+            return _POOLED if self._pooled else _POOLER
+        link: BaseException | None = exc
+        while link is not None:
+            if isinstance(link, ConnectionError) and "rejected SSL upgrade" in str(link):
+                return _NO_TLS
+            for kinds, text in _REMEDIES:
+                if isinstance(link, kinds):
+                    return text
+            link = link.__cause__
+        return super().remedy(exc)
 
 
 def _check_executes(connection: object) -> None:

@@ -10,7 +10,7 @@ import asyncpg
 from notification_bus_postgres._bus import PostgresBus
 
 if TYPE_CHECKING:
-    from notification_bus_postgres._servers import Connection, Server
+    from notification_bus_postgres._servers import Connection, FactoryServer, Hosts
 
 __all__ = ["PostgresWire"]
 
@@ -46,9 +46,9 @@ class PostgresWire:
         return cls(PostgresBus.from_url(f"{url}{'&' if '?' in url else '?'}channel=wire"))
 
     @asynccontextmanager
-    async def _connected(self, server: "Server") -> AsyncGenerator["Connection"]:
+    async def _connected(self, server: "Hosts | FactoryServer") -> AsyncGenerator["Connection"]:
         with anyio.fail_after(_PATIENCE):
-            connection, _ = await server.attach("wire", None)
+            connection, _ = await server.attach("wire", _PATIENCE)
         try:
             yield connection
         finally:

@@ -1,11 +1,9 @@
 """`RedisBus`: the bus over Redis 6 or later, or Valkey."""
 
 import inspect
-import ssl
+import re
 from collections.abc import Sequence
-from socket import gaierror
-from typing import Any, ClassVar, Self, Unpack, cast
-from urllib.parse import quote, urlencode, urlsplit
+from typing import Any, ClassVar, Final, Unpack
 
 import redis.asyncio as redis
 from redis import exceptions
@@ -20,22 +18,20 @@ from notification_bus_redis._connection import RedisConnection, grant
 
 __all__ = ["RedisBus"]
 
-_HANDSHAKE = "in the handshake"
-"""Tells a server that hangs up on connecting from one that is lost later: only the first has a remedy."""
+_HANDSHAKE: Final = "in the handshake"
+"""Marks an error on connecting: a server that hangs up at once has a remedy, one that is lost later has none."""
 
-_SCHEMES = {"valkey": "redis", "valkeys": "rediss"}
-
-_OVERRIDES: dict[str, Any] = {
+_OVERRIDES: Final[dict[str, Any]] = {
     # RESP2 does all that publishing needs, on every server, and is the cheapest to read.
     "protocol": 2,
-    # One try for everything: BrokerBus tries again, and says so to its subscriptions.
+    # One try for everything: BrokerBus tries again, and yields a gap.
     "retry": Retry(NoBackoff(), 0),
     # A quiet channel is no failure, and BrokerBus has its own time-outs; on Python 3.11 redis-py's lose cancellations.
     "socket_timeout": None,
     "health_check_interval": 0,
     "decode_responses": False,
 }
-_DROPPED = (
+_DROPPED: Final = (
     "retry_on_error",
     "retry_on_timeout",
     "maint_notifications",
@@ -43,26 +39,27 @@ _DROPPED = (
     "orig_",
     "event_dispatcher",
 )
-"""Prefixes of settings of a pool that only serve what is overridden, or its accounts."""
+"""Prefixes of settings of a pool that concern only its retries, its maintenance notifications and its metrics."""
 
 
 class RedisBus(BrokerBus):
-    """A bus over Redis 6 or later, or Valkey. Uses two connections of its own, never one of a pool's.
+    """A bus over Redis 6 or later, or Valkey. Uses two connections of its own, never those of a pool.
 
     Args:
         server: A URL as redis-py reads it (`redis://`, `rediss://`, `unix://`, also `valkey://` and `valkeys://`), or
-            your own `redis.asyncio` client or connection pool, whose settings are used for connections of the bus's
-            own: it is never closed here, and its limit of connections is not touched.
+            your own `redis.asyncio` client or connection pool: the bus takes its settings, makes its own connections
+            with them, never closes it, and does not count towards its limit of connections.
         channel: The Redis channel. Database numbers do not separate channels; names do.
         options: See `notification_bus.BusOptions`.
 
     Raises:
         BusURLError: The URL cannot be read, or an option in it is unknown.
-        TypeError: `server` is something else, such as a cluster's client or a blocking one.
+        TypeError: `server` is something else, such as a cluster client or a blocking one.
     """
 
     broker: ClassVar[str] = "redis"
     backends: ClassVar[Sequence[str]] = ("asyncio",)
+    tls_help: ClassVar[str] = "redis:// is without TLS, rediss:// with; ssl_ca_certs names a private authority"
 
     def __init__(
         self, server: "str | redis.Redis | ConnectionPool", *, channel: str, **options: Unpack[OptionValues]
@@ -73,19 +70,12 @@ class RedisBus(BrokerBus):
         else:
             self._pool = _pool_of_client(server)
             address = _address(self._pool.connection_kwargs)
-        secrets = _secrets(self._pool.connection_kwargs)
+        secrets = [str(self._pool.connection_kwargs.get(name) or "") for name in ("password", "ssl_password")]
         super().__init__(address, channel=channel, secrets=secrets, **options)
         try:
             self._make()
         except (TypeError, ValueError, exceptions.RedisError) as exc:
             raise BusURLError(f"redis-py cannot use these settings: {self.describe(exc)}") from None
-
-    @classmethod
-    def from_url(cls, url: str) -> Self:
-        """Build from a URL with this library's options in the query, `channel` at least."""
-        base, ours, theirs = split_url(url)
-        channel = cast("str", ours.pop("channel", ""))
-        return cls(f"{base}?{urlencode(theirs)}" if theirs else base, channel=channel, **cast("OptionValues", ours))
 
     async def connect(self) -> RedisConnection:
         """One try: both connections, the node's role, and the subscription confirmed."""
@@ -100,16 +90,25 @@ class RedisBus(BrokerBus):
         return self._pool.connection_class(**(settings | _OVERRIDES))
 
     def remedy(self, exc: BaseException) -> str | None:
-        """What to do about the errors that redis-py raises."""
-        return _remedy(exc, self.channel)
+        """Return what to do about an error of redis-py's, or of the operating system's below it."""
+        if isinstance(exc, exceptions.NoPermissionError):
+            return f"grant it: {grant(self.channel)}"
+        if isinstance(exc, exceptions.AuthenticationError) or "NOAUTH" in str(exc):
+            return "check the user and the password in the URL"
+        if isinstance(exc, exceptions.BusyLoadingError):
+            return "the server loads its data and answers when it is done"
+        if isinstance(exc, exceptions.InvalidResponse):
+            return "what answers there is not Redis, or wants TLS: check the port, or use rediss://"
+        found = super().remedy(exc)
+        if found is None and _HANDSHAKE in getattr(exc, "__notes__", ()):
+            return f"the server hung up at once: check that a Redis is on that port, and its TLS; {self.tls_help}"
+        return found
 
 
 def _pool_of_url(url: str) -> ConnectionPool:
     _, _, query = split_url(url)  # first: it refuses what cannot be read without showing it
-    parts = urlsplit(url)
-    url = parts._replace(scheme=_SCHEMES.get(parts.scheme, parts.scheme)).geturl()
     try:
-        pool = ConnectionPool.from_url(url)  # pyright: ignore[reportUnknownMemberType]
+        pool = ConnectionPool.from_url(re.sub("^valkey", "redis", url, flags=re.IGNORECASE))  # pyright: ignore[reportUnknownMemberType]
     except ValueError as exc:
         raise BusURLError(f"{redact_url(url)}: {exc}") from None
     accepted = set(URL_QUERY_ARGUMENT_PARSERS)
@@ -136,32 +135,3 @@ def _address(settings: dict[str, Any]) -> str:
     if "path" in settings:
         return f"unix://{settings['path']}"
     return f"redis://{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
-
-
-def _secrets(settings: dict[str, Any]) -> list[str]:
-    password = settings.get("password")
-    return [str(password), quote(str(password), safe="")] if password else []
-
-
-def _remedy(exc: BaseException, channel: str) -> str | None:
-    native = exc.__cause__ or exc.__context__
-    text = str(exc)
-    if isinstance(exc, exceptions.NoPermissionError):
-        return f"grant it: {grant(channel)}"
-    if isinstance(exc, exceptions.AuthenticationError) or "NOAUTH" in text:
-        return "check the user and the password in the URL"
-    if isinstance(exc, exceptions.BusyLoadingError):
-        return "the server loads its data and answers when it is done"
-    if isinstance(native, ssl.SSLError):
-        return "redis:// is without TLS, rediss:// with; a private authority is named by ssl_ca_certs"
-    if isinstance(native, gaierror):
-        return "check the host's name"
-    if isinstance(native, ConnectionRefusedError | FileNotFoundError):
-        return "nothing listens there: check host and port, and that the server runs"
-    if isinstance(exc, exceptions.InvalidResponse):
-        return "what answers there is no Redis, or wants TLS: check the port, or use rediss://"
-    if isinstance(exc, TimeoutError | exceptions.TimeoutError):
-        return "the host does not answer: check its address, the firewall, and whether the server wants rediss://"
-    if _HANDSHAKE in getattr(exc, "__notes__", ()):
-        return "the server hung up at once: check that a Redis is on that port, and whether it wants TLS, rediss://"
-    return None

@@ -14,14 +14,14 @@ from notification_bus import BrokerConnection, NotPrimaryError, SendRefusedError
 __all__ = ["RedisConnection"]
 
 _TURNS: Final = 0.1
-"""Seconds in which an aborted transport is gone, and to spare."""
+"""Seconds; an aborted transport is gone within a turn of the loop."""
 
 
 class RedisConnection(BrokerConnection):
-    """Two connections, since a reply among pushes is at the mercy of what stands before it.
+    """Two connections: on a single one, the reply to a PUBLISH would queue behind pushed messages.
 
-    They are connections of redis-py without its clients: those send a command again when its reply was lost, which
-    would publish twice, and resubscribe without a word, which would hide a gap.
+    They are redis-py's connections without its clients. A client sends a command again when its reply was lost, which
+    would publish twice, and resubscribes silently, which would hide a gap.
     """
 
     def __init__(self, publishing: AbstractConnection, subscribed: AbstractConnection, channel: str) -> None:
@@ -34,7 +34,7 @@ class RedisConnection(BrokerConnection):
             self._note_writer(connection)
 
     def _note_writer(self, connection: AbstractConnection) -> None:
-        """Keep hold of the stream: redis-py gives it up at the first error, a refused greeting included."""
+        """Keep a reference to the stream, to abort it: redis-py drops its own at the first error, AUTH included."""
         theirs = connection.redis_connect_func
 
         async def greet(connection: Any) -> None:
@@ -50,11 +50,11 @@ class RedisConnection(BrokerConnection):
     async def open(cls, make: Callable[[], AbstractConnection], channel: str) -> "RedisConnection":
         self = cls(make(), make(), channel)
         try:
-            await _connect(self._publishing)
+            await self._publishing.connect()
             await self.check()
-            await _connect(self._subscribed)
+            await self._subscribed.connect()
             await self._subscribed.send_command("SUBSCRIBE", channel)
-            # Ready is the reply: sending the command says nothing about when the server acts on it.
+            # The reply says that the subscription is active; that the command was sent says nothing.
             await _read(self._subscribed)
         except BaseException:
             await self.aclose()
@@ -87,7 +87,7 @@ class RedisConnection(BrokerConnection):
         try:
             role = await _read(self._publishing)
         except ResponseError:
-            # Not allowed to this user, or not known to a service that only looks like Redis: nobody to ask, then.
+            # The user may not ask, or a service that is compatible with Redis does not know the command.
             self._tells_role = False
             return
         if role[0] != b"master":
@@ -95,26 +95,21 @@ class RedisConnection(BrokerConnection):
             raise NotPrimaryError(f"this node is a replica (its primary is {primary}): point the URL to the primary")
 
     async def aclose(self) -> None:
-        # Closing would first write out what is buffered, for ever where nobody reads.
+        # `close` would first write out what is buffered, and never return if the peer does not read.
         for writer in self._writers:
             writer.transport.abort()
         for connection in (self._publishing, self._subscribed):
             with suppress(RedisError):
                 await connection.disconnect(nowait=True)
         for writer in self._writers:
-            # It is within a turn of the loop, and takes the reason for which the link was lost: asyncio reports one
-            # that nobody has taken, at any later time.
+            # Retrieves the error that ended the connection: asyncio logs one that nobody has retrieved, at any time.
             with suppress(OSError):
                 async with asyncio.timeout(_TURNS):
                     await writer.wait_closed()
 
 
-async def _connect(connection: AbstractConnection) -> None:
-    await connection.connect()
-
-
 def _read(connection: AbstractConnection) -> Awaitable[Any]:
-    # The client's own coroutine: one round it would cost as much again, for each message.
+    # Returns redis-py's own coroutine: an `async def` around it would double the cost of each message.
     return cast("Awaitable[Any]", connection.read_response(disable_decoding=True))
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Self, cast
 import anyio
 from redis.asyncio.connection import AbstractConnection
 
+from notification_bus.url import with_options
 from notification_bus_redis._bus import RedisBus
 
 __all__ = ["RedisWire"]
@@ -36,7 +37,7 @@ class RedisWire:
     @classmethod
     def from_url(cls, url: str) -> Self:
         """For a URL as `RedisBus.from_url` reads it, without a channel."""
-        return cls(RedisBus.from_url(f"{url}{'&' if '?' in url else '?'}channel=wire"))
+        return cls(RedisBus.from_url(with_options(url, channel="wire")))
 
     @asynccontextmanager
     async def _connection(self) -> AsyncGenerator[AbstractConnection]:

@@ -2,6 +2,7 @@
 
 from importlib import metadata
 
+from notification_bus._json import JsonObject, JsonValue
 from notification_bus.broker import BrokerBus
 from notification_bus.bus import NotificationBus, OpenableBus
 from notification_bus.connection import BrokerConnection
@@ -19,7 +20,7 @@ from notification_bus.errors import (
     SendRefusedError,
 )
 from notification_bus.memory import MemoryBus
-from notification_bus.notification import GAP, BusNotification, JsonObject, JsonValue
+from notification_bus.notification import GAP, BusNotification
 from notification_bus.options import BusOptions
 from notification_bus.stats import BusStats, DropReason
 from notification_bus.url import open_bus

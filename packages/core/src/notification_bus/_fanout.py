@@ -1,4 +1,4 @@
-"""Local subscribers with bounded buffers: where what a bus receives is handed to the streams of this process."""
+"""Fan-out to the subscriptions of this process, each with a bounded buffer."""
 
 import warnings
 from collections import deque
@@ -7,21 +7,21 @@ from types import TracebackType
 from typing import Final, Self
 
 import anyio
-from anyio.lowlevel import checkpoint
 
+from notification_bus._loops import turn
 from notification_bus.notification import GAP, BusNotification
 
 __all__ = ["Buffer", "Fanout", "Subscription"]
 
 _TURN: Final = 64
-"""Notifications that a reader takes from a full buffer before it gives the event loop a turn."""
+"""Notifications that a reader takes from a full buffer before it yields to the event loop."""
 
 
 class Buffer(AsyncIterator[BusNotification]):
-    """What one subscription has not read yet: an iterator over a bounded queue that drops its oldest when full.
+    """The unread notifications of one subscription: an iterator over a bounded queue that drops its oldest when full.
 
-    A drop puts one `GAP` before the survivors. A cancelled read loses nothing. Once closed, what is buffered can still
-    be read, then the iteration ends; `discard` ends it at once.
+    A drop puts one `GAP` before the rest. A cancelled read loses nothing. After `close` the buffered notifications can
+    still be read, then the iteration ends; `discard` ends it at once.
     """
 
     __slots__ = ("_closed", "_gap", "_items", "_limit", "_on_drop", "_streak", "_waiting")
@@ -36,7 +36,7 @@ class Buffer(AsyncIterator[BusNotification]):
         self._waiting: anyio.Event | None = None
 
     def put(self, *notifications: BusNotification) -> bool:
-        """Append; whether anybody can still read it."""
+        """Append notifications. Returns False if the buffer is closed."""
         if self._closed:
             return False
         if len(self._items) + len(notifications) <= self._limit:
@@ -58,7 +58,7 @@ class Buffer(AsyncIterator[BusNotification]):
             items.append(notification)
 
     def put_gap(self) -> None:
-        """Append a gap, unless one is waiting at that very place already."""
+        """Append a gap, unless the last unread notification is one."""
         if self._items:
             if self._items[-1] is not GAP:
                 self.put(GAP)
@@ -70,9 +70,9 @@ class Buffer(AsyncIterator[BusNotification]):
         self._wake()
 
     def abandon(self) -> None:
-        """Stop buffering: nobody can read this any more. Safe from any thread."""
+        """Stop buffering, without waking a reader. Safe from any thread."""
         self._closed = True
-        # Replaced and not cleared: a `put` of the loop's own thread may be between its look and its drop.
+        # Replaced, not cleared: a `put` in the loop's thread may be between its length check and its `popleft`.
         self._items = deque()
 
     @property
@@ -96,16 +96,16 @@ class Buffer(AsyncIterator[BusNotification]):
         return self
 
     async def __anext__(self) -> BusNotification:
-        # A reader of a full buffer never waits, so it must give turns by itself; and the taking comes after every
-        # await, so that a read cancelled in one has taken nothing.
+        # A reader of a full buffer never waits, so it must yield to the loop explicitly. Take only after the last
+        # await: a read that is cancelled must not have taken anything.
         if self._streak >= _TURN:
             self._streak = 0
-            await checkpoint()
+            await turn()
         while True:
             if self._gap:
                 self._gap = False
                 while self._items and self._items[0] is GAP:
-                    self._items.popleft()  # the same place: one is enough
+                    self._items.popleft()  # one gap at one place is enough
                 return GAP
             if self._items:
                 self._streak += 1
@@ -119,9 +119,9 @@ class Buffer(AsyncIterator[BusNotification]):
 
 
 class Subscription(AsyncIterator[BusNotification]):
-    """One stream: the context that `subscribe` returns, and the iterator that entering it yields.
+    """The context manager that `subscribe` returns, and the iterator that it yields.
 
-    Leaving it, from any task and any number of times, ends the iteration at once and wakes a reader that waits in it.
+    Leaving it, from any task and any number of times, ends the iteration at once and wakes a waiting reader.
     """
 
     __slots__ = ("_buffer", "_entering", "_left", "_open", "_remove")
@@ -141,7 +141,7 @@ class Subscription(AsyncIterator[BusNotification]):
             self._buffer = await self._open()
         finally:
             self._entering = False
-        if self._left:  # meanwhile, by another task
+        if self._left:  # by another task, while this one waited
             self._remove(self._buffer)
         return self
 
@@ -156,14 +156,14 @@ class Subscription(AsyncIterator[BusNotification]):
         return self
 
     def __anext__(self) -> Coroutine[None, None, BusNotification]:
-        # Not `async def`: the buffer's own coroutine is handed on, which saves one for each notification.
+        # Not `async def`: returning the buffer's coroutine saves one coroutine for each notification.
         if self._buffer is None:
             raise RuntimeError("this subscription has not been entered: use `async with bus.subscribe() as stream`")
         return self._buffer.__anext__()
 
     def __del__(self) -> None:
         if self._buffer is not None and not self._left:
-            # The collector may run this in any thread, so only the flag is set; the fan-out forgets the buffer later.
+            # The garbage collector may run this in any thread: only set a flag; the fan-out drops the buffer later.
             self._buffer.abandon()
             warnings.warn("a subscription was dropped without being left", ResourceWarning, source=self, stacklevel=1)
 
@@ -193,7 +193,7 @@ class Fanout:
         buffer.discard()
 
     def deliver(self, *notifications: BusNotification) -> int:
-        """Hand notifications to every subscription; how many were handed over."""
+        """Put notifications into every buffer. Returns the number of notifications put, summed over the buffers."""
         if not notifications:
             return 0
         readers = 0
@@ -204,7 +204,7 @@ class Fanout:
         return readers * len(notifications)
 
     def gap(self) -> int:
-        """Announce a gap to every subscription; how many there were."""
+        """Put a gap into every buffer. Returns the number of subscriptions."""
         self._forget_abandoned()
         for buffer in self._buffers:
             buffer.put_gap()
@@ -214,7 +214,7 @@ class Fanout:
         self._buffers = {buffer for buffer in self._buffers if not buffer.closed}
 
     def close(self) -> None:
-        """End every stream: each reads what it still holds, then its iteration ends."""
+        """Close every buffer: each can still be read to its end."""
         for buffer in self._buffers:
             buffer.close()
         self._buffers.clear()

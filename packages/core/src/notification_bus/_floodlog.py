@@ -1,4 +1,4 @@
-"""Warnings about things that come in floods: the first at once, the rest as counts."""
+"""Rate-limited warnings: the first of a kind at once, the following ones as a count."""
 
 import logging
 from collections.abc import Callable
@@ -12,10 +12,9 @@ FLOOD_INTERVAL: Final = 5.0
 
 
 class FloodLog:
-    """Counts events by kind and warns of each kind at most once an interval, with the number since the last warning.
+    """Counts occurrences by kind and logs each kind at most once an interval, with the count since the last warning.
 
-    Each record carries the fields `notification_bus_event` (the kind) and `notification_bus_count`, so that a program
-    can recognise it without reading prose.
+    Each record has the fields `notification_bus_event` (the kind) and `notification_bus_count`, for programs.
     """
 
     def __init__(
@@ -28,14 +27,14 @@ class FloodLog:
         self._next: dict[str, float] = {}
 
     def add(self, kind: str, text: str, count: int = 1) -> None:
-        """Note `count` events. `text` says what happened and what to do; the count is added to it."""
+        """Count occurrences. `text` says what happened and what to do; the count is appended to it."""
         pending, _ = self._pending.get(kind, (0, ""))
         self._pending[kind] = (pending + count, text)
         if self._clock() >= self._next.get(kind, float("-inf")):
             self._warn(kind)
 
     def flush(self, *, force: bool = False) -> None:
-        """Warn of what has been counted and not told, if its interval has passed or `force` is set."""
+        """Log what has been counted and not logged, if its interval has passed or `force` is set."""
         now = self._clock()
         for kind in [k for k in self._pending if force or now >= self._next.get(k, float("-inf"))]:
             self._warn(kind)

@@ -15,8 +15,8 @@ __all__ = ["NotificationBus", "OpenableBus"]
 class NotificationBus(Protocol):
     """Carries notifications to every replica of a server, the publishing one included.
 
-    Two methods, and a contract of numbered rules. Each rule is proven by checks of the contract kit
-    (`notification_bus.testing`), which name the rule by its word.
+    Two methods and a contract of numbered rules. The checks of the contract kit (`notification_bus.testing`) prove each
+    rule, and name it by its word.
 
     1. **echo**: A subscription yields this instance's own notifications as well as everybody else's, one copy each:
        local delivery is that stream and only that stream.
@@ -24,7 +24,7 @@ class NotificationBus(Protocol):
        to it. Entering waits for the broker's confirmation, at most a stated time, and then raises an error that names
        the cause. A cancelled entering leaves nothing behind.
     3. **hand_off**: `publish` encodes, queues and returns. It never waits for the broker and never raises for the
-       broker's trouble; it does raise, at once, for what the caller can mend: not encodable, too large, bus not open.
+       broker's trouble; it raises, at once, for what the caller can fix: not encodable, too large, bus not open.
        What is published is the value at the time of the call. A burst gives the event loop its turns.
     4. **at_most_once**: A notification arrives at most once: no retry of an ambiguous send, no second subscription
        after a reconnect, no local copy beside the echo, no history.
@@ -40,8 +40,8 @@ class NotificationBus(Protocol):
     10. **gaps**: After anything may have been lost, `GAP` is yielded before the next notification: to every
         subscription after a reconnect, to the one whose buffer overflowed, and on the wire to all replicas when the
         publisher dropped or cannot know.
-    11. **untrusted**: Anything on the channel that is not a notification is skipped, and counted and logged wherever
-        somebody subscribes.
+    11. **untrusted**: Anything on the channel that is not a notification is skipped; an instance with a subscription
+        counts and logs it.
     12. **wire**: What travels is the notification's JSON body and nothing else; unknown members of a foreign body are
         tolerated.
     13. **close**: Closing returns within a stated bound in any state, ends the streams, leaves no task, socket or
@@ -49,8 +49,8 @@ class NotificationBus(Protocol):
     14. **cancellation**: Cancelling any caller cancels that caller only.
     15. **isolation**: One channel name is one logical bus; nothing crosses names.
     16. **lifecycle**: Building a bus opens nothing and binds no event loop. A bus that holds connections is an async
-        context manager, entered as often as one likes and stopped by the last exit; it may be entered again, also on
-        another event loop.
+        context manager whose entering is counted: the last exit stops it. It may then be entered again, also on another
+        event loop.
 
     Not promised: delivery of what was published while nobody listened, order across publishers, anything for a process
     that is killed between its change and its publish, a stop before the last exit.
@@ -59,7 +59,7 @@ class NotificationBus(Protocol):
     async def publish(self, notification: BusNotification) -> None:
         """Hand a notification off to every subscription of every replica, this one included.
 
-        A caller cancelled in here has published: the hand-off comes first, since the change it tells of has happened.
+        A cancelled call has published: the hand-off comes first, since the change has already happened.
 
         Raises:
             NotificationTooLargeError: The body has more bytes than this bus carries.
@@ -68,11 +68,11 @@ class NotificationBus(Protocol):
         ...
 
     def subscribe(self) -> AbstractAsyncContextManager[AsyncIterator[BusNotification]]:
-        """A subscription: a context that is ready once entered, and yields an iterator of notifications.
+        """Return a subscription: a context manager that is ready once entered, and yields an iterator of notifications.
 
         Raises:
-            BusNotReadyError: On entering, where the broker has not confirmed in time.
-            BusClosedError: On entering, where the bus is not open.
+            BusNotReadyError: On entering, if the broker does not confirm in time.
+            BusClosedError: On entering, if the bus is not open.
         """
         ...
 
@@ -91,21 +91,21 @@ class OpenableBus(NotificationBus, Protocol):
     ) -> bool | None: ...
 
     async def aclose(self) -> None:
-        """Stop the bus whatever the count of its entering; a bus that is not open is left alone."""
+        """Stop the bus, however often it was entered. Does nothing if it is not open."""
         ...
 
     async def wait_ready(self, timeout: float | None = None) -> None:
-        """Wait for the broker's confirmation, for those who want to fail fast.
+        """Wait for the broker's confirmation, to fail fast at start-up.
 
         Args:
             timeout: Seconds; `None` takes the bus's own `ready_timeout`.
 
         Raises:
-            BusNotReadyError: There was none in time. Names the cause.
+            BusNotReadyError: There was no confirmation in time. Names the cause.
             BusClosedError: The bus is not open.
         """
         ...
 
     def stats(self) -> BusStats:
-        """What the bus has counted up to now."""
+        """Return what the bus has counted up to now."""
         ...

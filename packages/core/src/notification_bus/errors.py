@@ -1,7 +1,7 @@
-"""Every error that this package raises on purpose.
+"""Every error that the bus raises on purpose.
 
-A broker's own trouble never reaches `publish`: it is logged, counted and retried. What is raised is what the caller
-can mend, and each class says how. Native errors of a client library are chained as `__cause__`, never re-worded away.
+A broker's trouble never reaches `publish`: it is logged, counted and retried. Callers see the errors that they can fix,
+and each class says how. The native error of a client library is chained as `__cause__`.
 """
 
 __all__ = [
@@ -24,15 +24,15 @@ class NotificationBusError(Exception):
 
 
 class InvalidNotificationError(NotificationBusError, ValueError):
-    """A notification was built from something that cannot travel as JSON to every peer. Says what, and where in it."""
+    """A notification was built from a value that not every peer can read as JSON. Names the value and its place."""
 
 
 class MalformedBodyError(NotificationBusError, ValueError):
-    """Bytes that were to be read as a notification body are none. A bus counts and skips such bodies."""
+    """The bytes are not a notification body. A bus counts and skips such bodies."""
 
 
 class NotificationTooLargeError(NotificationBusError, ValueError):
-    """The encoded body has more bytes than this bus carries. Publish an identifier, and let readers fetch the rest."""
+    """The encoded body is larger than this bus carries. Publish an identifier, and let readers fetch the rest."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(
@@ -47,28 +47,28 @@ class NotificationTooLargeError(NotificationBusError, ValueError):
 
 
 class BusClosedError(NotificationBusError, RuntimeError):
-    """The bus is not open: never entered, closed already, or open in another process or event loop than this one."""
+    """The bus is not open here: never entered, already closed, or open in another process or event loop."""
 
 
 class BusNotReadyError(NotificationBusError, TimeoutError):
-    """The broker has not confirmed within the time allowed. Names the cause last seen, which is also `__cause__`."""
+    """The broker did not confirm the subscription in time. Names the last cause, which is also `__cause__`."""
 
 
 class BusURLError(NotificationBusError, ValueError):
-    """A bus URL or option is wrong: unknown scheme, missing distribution, unknown or unreadable option."""
+    """A bus URL or an option is wrong: an unknown scheme, a missing distribution, an unknown or invalid option."""
 
 
 class BusBackendError(NotificationBusError, RuntimeError):
-    """The running async library cannot carry this bus: the clients of Redis, NATS and Postgres need asyncio."""
+    """This bus does not run on the running async library: the clients of Redis, NATS and Postgres need asyncio."""
 
 
 class SendRefusedError(NotificationBusError):
-    """The broker said no to a batch, and the connection is as good as before: no permission, say.
+    """The broker refused a batch, for lack of permission for instance, and the connection is still good.
 
     Raised by `BrokerConnection.send`; the refused bodies are dropped, counted and followed by a gap.
 
     Args:
-        reason: What the broker said, and what to do about it.
+        reason: The broker's answer, and what to do about it.
         count: How many of the bodies were refused; `None` for all of them.
     """
 
@@ -78,8 +78,8 @@ class SendRefusedError(NotificationBusError):
 
 
 class NotPrimaryError(NotificationBusError, ConnectionError):
-    """This node is not the primary: what is published on it reaches nobody else. Raised by an adapter, and retried."""
+    """This node is not the primary: what is published on it reaches nobody. Raised by an adapter, then retried."""
 
 
 class EchoLostError(NotificationBusError, ConnectionError):
-    """What this instance published did not come back to it. Raised by `BrokerBus`; an adapter may know a `remedy`."""
+    """A probe of this instance did not come back. Raised inside `BrokerBus`; an adapter may add a `remedy`."""

@@ -4,11 +4,12 @@ import logging
 from typing import Self, Unpack, cast
 from weakref import WeakValueDictionary
 
-from anyio.lowlevel import RunVar, checkpoint
+from anyio.lowlevel import RunVar
 
 from notification_bus._fanout import Buffer, Fanout, Subscription
 from notification_bus._floodlog import FloodLog
 from notification_bus._lifecycle import ReferenceCounted
+from notification_bus._loops import turn
 from notification_bus.errors import BusURLError
 from notification_bus.notification import DEFAULT_MAX_BODY, BusNotification, encode_body
 from notification_bus.options import BusOptions, OptionValues
@@ -21,7 +22,7 @@ _logger = logging.getLogger("notification_bus.memory")
 
 
 class _Channel:
-    """The open buses of one name in one event loop."""
+    """The open buses of one channel name in one event loop."""
 
     def __init__(self) -> None:
         self.members: set[MemoryBus] = set()
@@ -33,13 +34,13 @@ _channels: RunVar[WeakValueDictionary[str, _Channel]] = RunVar("notification_bus
 class MemoryBus(ReferenceCounted):
     """A bus without a broker: it reaches the buses of the same channel name in this process and event loop.
 
-    It keeps the contract of `NotificationBus` as far as there is no connection to lose. It is entered before use like
-    every other bus, so what works on it works on a broker.
+    It keeps the contract of `NotificationBus`; there is no connection to lose. It is entered before use like every
+    other bus, so code that works with it works with a broker.
 
     Args:
-        channel: The name that buses share; `None` for a bus of its own.
+        channel: The name that buses share; `None` for a bus that shares with no other.
         max_body: Bytes of the largest body.
-        options: See `BusOptions`. What concerns a broker has no effect here.
+        options: See `BusOptions`. Those about a broker have no effect here.
     """
 
     def __init__(
@@ -56,10 +57,10 @@ class MemoryBus(ReferenceCounted):
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """Build from `memory://?channel=name`; without a channel the bus is one of its own."""
+        """Build from `memory://?channel=name`; without a channel the bus shares with no other."""
         base, ours, theirs = split_url(url)
         if base != "memory://":
-            # Taken for a bus of one's own, it would keep silent where `memory://board` was meant to reach others.
+            # `memory://board` was meant to reach others; ignoring the host would give a bus that hears nobody.
             raise BusURLError("memory:// has no host: name the channel, as in 'memory://?channel=board'")
         refuse_unknown(theirs)
         channel = cast("str | None", ours.pop("channel", None))
@@ -81,13 +82,13 @@ class MemoryBus(ReferenceCounted):
         assert self._shared is not None  # noqa: S101  # an open bus has one
         for bus in self._shared.members:
             bus._deliver(notification)  # noqa: SLF001  # one of the same class
-        await checkpoint()
+        await turn()
 
     def _deliver(self, notification: BusNotification) -> None:
         self._counters["delivered"] += self._fanout.deliver(notification)
 
     def subscribe(self) -> Subscription:
-        """A subscription: ready at once, since there is no broker to wait for."""
+        """Return a subscription, which is ready at once: there is no broker to wait for."""
         return Subscription(self._open_buffer, self._remove_buffer)
 
     async def wait_ready(self, timeout: float | None = None) -> None:
@@ -95,7 +96,7 @@ class MemoryBus(ReferenceCounted):
         self._check_open()
 
     def stats(self) -> BusStats:
-        """What the bus has counted up to now."""
+        """Return what the bus has counted up to now."""
         return self._counters.snapshot(len(self._fanout))
 
     async def _open_buffer(self) -> Buffer:
@@ -127,7 +128,7 @@ class MemoryBus(ReferenceCounted):
         self._leave()
 
     def _forget(self) -> None:
-        # Its readers are not woken: they wait in a loop that has ended, or in another process.
+        # Readers are not woken: they waited in a closed loop, or in another process.
         self._fanout = Fanout(self.options.buffer, self._on_drop)
         self._leave()
 

@@ -1,50 +1,43 @@
-"""The value that travels, and its JSON codec.
+"""`BusNotification`, the value that travels, and its JSON codec.
 
-The wire format is the notification body itself, `{"method": …}` or `{"method": …, "params": {…}}` in UTF-8, with no
+The wire format is the notification body itself, `{"method": …}` or `{"method": …, "params": {…}}` in UTF-8, without an
 envelope: a peer in another language (the Rust crate `neva`, which uses serde_json) reads what we write and writes what
-we read. What such a peer could not read back unchanged is refused when the notification is *built*.
+we read. A value that such a peer could not read back unchanged is rejected when the notification is *built*.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from math import isfinite
-from typing import Any, Final, NoReturn, TypeAlias, cast, final
+from typing import Any, Final, NoReturn, cast, final
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from notification_bus._json import (
+    MAX_DEPTH,
+    JsonObject,
+    check_read,
+    copy,
+    copy_object,
+    find_surrogate,
+    json_type,
+    refuse,
+)
 from notification_bus.errors import InvalidNotificationError, MalformedBodyError, NotificationTooLargeError
 
 __all__ = [
     "DEFAULT_MAX_BODY",
     "GAP",
-    "MAX_DEPTH",
     "BusNotification",
-    "JsonObject",
-    "JsonValue",
     "decode_bodies",
     "encode_body",
     "encode_frame",
 ]
 
-JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
-"""What JSON can say. Of the sequences, lists and tuples are arrays; others are refused."""
-
-JsonObject: TypeAlias = Mapping[str, JsonValue]
-"""A JSON object: what params are."""
-
-MAX_DEPTH: Final = 127
-"""Levels of objects and arrays in one body, its own object included: serde_json reads no deeper."""
-
 DEFAULT_MAX_BODY: Final = 1_048_576
 """Bytes of the largest body if the broker sets no smaller limit: a notification says that something changed."""
 
-# Outside this range serde_json reads an integer as a float, and the value is no longer the one that was published.
-_MIN_INT: Final = -(2**63)
-_MAX_INT: Final = 2**64 - 1
-
 
 class _Fields:
-    """What a notification holds, while it can still be filled in."""
+    """The attributes of a notification. The decoder fills them in before it makes the object immutable."""
 
     __slots__ = ("_body", "_key", "_method", "_params")
 
@@ -58,7 +51,7 @@ class _Fields:
 class BusNotification(_Fields):
     """A notification: a method, and params that are a JSON object or absent. Immutable, compared by value.
 
-    It carries nothing about the replica that published it nor the stream that it will land on.
+    It carries nothing about the replica that published it or the stream that it will reach.
 
     Args:
         method: The JSON-RPC method, such as `"notifications/tools/list_changed"`; not empty.
@@ -66,8 +59,8 @@ class BusNotification(_Fields):
             A copy is taken, so later changes to the object change nothing here.
 
     Raises:
-        InvalidNotificationError: The value could not travel: a wrong type, a key that is no string, NaN or an infinity,
-            a lone surrogate, an integer outside the 64-bit range, or more than `MAX_DEPTH` levels.
+        InvalidNotificationError: A value cannot be sent: a wrong type, a key that is not a string, NaN or an infinity,
+            a lone surrogate, an integer outside the 64-bit range, or more than 127 levels of nesting.
     """
 
     __slots__ = ()
@@ -75,14 +68,14 @@ class BusNotification(_Fields):
 
     def __init__(self, method: str, params: JsonObject | None = None) -> None:
         if not isinstance(method, str):
-            _refuse("method", f"is {type(method).__name__}, not str")
+            refuse("method", f"is {type(method).__name__}, not str")
         if not method:
-            _refuse("method", "is empty")
+            refuse("method", "is empty")
         copied: dict[str, Any] | None = None
         if params is not None:
             if not isinstance(params, Mapping):
-                _refuse("params", f"is {type(params).__name__}, not an object: use a dict, or None for no params")
-            copied = _copy_object(params, "params", MAX_DEPTH - 1)
+                refuse("params", f"is {type(params).__name__}, not an object: use a dict, or None for no params")
+            copied = copy_object(params, "params", MAX_DEPTH - 1)
         set_ = object.__setattr__
         set_(self, "_method", str.__str__(method))
         set_(self, "_params", copied)
@@ -96,27 +89,27 @@ class BusNotification(_Fields):
 
     @property
     def params(self) -> JsonObject | None:
-        """The params, or `None` where there are none. Each access gives a copy: changing it changes nothing here."""
+        """The params, or `None` if absent. Each access returns a copy: changing it does not change the notification."""
         params = self._params
-        return None if params is None else cast("JsonObject", _copy(params))
+        return None if params is None else cast("JsonObject", copy(params))
 
     def encode(self) -> bytes:
-        """The body: compact JSON in UTF-8, `params` left out where it is absent."""
+        """Return the body: compact JSON in UTF-8, without `params` if they are absent."""
         if self._body is None:
             object.__setattr__(self, "_body", self._encode())
         return cast("bytes", self._body)
 
     @classmethod
     def decode(cls, body: bytes | str) -> "BusNotification":
-        """Read one body. Unknown members are tolerated and not kept; a `null` in `params` reads as absent.
+        """Read one body. Unknown members are ignored; `"params": null` reads as absent.
 
         Raises:
-            MalformedBodyError: The bytes are no notification body; the message says why.
+            MalformedBodyError: The bytes are not a notification body; the message says why.
         """
         raw = _to_bytes(body)
         parsed = _parse(raw)
         if not isinstance(parsed, dict):
-            raise MalformedBodyError(f"the body is {_json_type(parsed)}, not an object")
+            raise MalformedBodyError(f"the body is {json_type(parsed)}, not an object")
         return _read_single(raw, cast("dict[str, Any]", parsed))
 
     @classmethod
@@ -136,13 +129,13 @@ class BusNotification(_Fields):
 
     @classmethod
     def resource_updated(cls, uri: str) -> "BusNotification":
-        """The resource changed. Give the very string that clients subscribe to: URL types normalise, and then differ.
+        """A resource changed. Pass the exact string that clients subscribe to: URL types normalise it.
 
         Raises:
             InvalidNotificationError: `uri` is not a string.
         """
         if not isinstance(uri, str):
-            _refuse("uri", f"is {type(uri).__name__}, not str: pass the exact string that clients subscribe to")
+            refuse("uri", f"is {type(uri).__name__}, not str: pass the exact string that clients subscribe to")
         return cls("notifications/resources/updated", {"uri": uri})
 
     def _encode(self) -> bytes:
@@ -152,14 +145,14 @@ class BusNotification(_Fields):
         try:
             return to_json(value)
         except PydanticSerializationError as exc:
-            # The only thing that the copy lets through and the encoder refuses; finding where is worth a slow walk.
+            # The copy accepts lone surrogates, only the encoder rejects them. Finding the place takes a slow walk.
             raise InvalidNotificationError(
-                f"{_find_surrogate(value, '') or 'the notification'} holds a lone surrogate, "
+                f"{find_surrogate(value, '') or 'the notification'} holds a lone surrogate, "
                 "which UTF-8 cannot carry: decode the text with errors='replace' first"
             ) from exc
 
     def _identity(self) -> str:
-        # Sorted JSON text tells 1, 1.0 and true apart, which == on Python values does not.
+        # Unlike == on Python values, sorted JSON text tells 1, 1.0 and true apart.
         if self._key is None:
             object.__setattr__(self, "_key", json.dumps([self._method, self._params], sort_keys=True))
         return cast("str", self._key)
@@ -209,25 +202,25 @@ def encode_body(notification: BusNotification, limit: int) -> bytes:
 
 
 def encode_frame(bodies: Sequence[bytes]) -> bytes:
-    """Join bodies into one frame, a JSON array: many notifications in one broker message."""
+    """Return one frame, a JSON array, of several bodies."""
     return b"[" + b",".join(bodies) + b"]"
 
 
 _KNOWN: Final = 256
 _KNOWN_SIZE: Final = 512
 _known: dict[bytes | str, BusNotification] = {}
-"""Small bodies read of late. That a list changed is the same body every time, and a notification never changes."""
+"""Recently read small bodies: a list change is the same body each time, and notifications are immutable."""
 
 
 def decode_bodies(data: bytes | str) -> tuple[list[BusNotification], list[MalformedBodyError]]:
-    """Read what one broker message carries: a body, or a frame of them. Never raises.
+    """Read one broker message: a body, or a frame of bodies. Never raises.
 
     Returns:
-        The notifications, in order, and an error for each thing in it that is no notification.
+        The notifications, in order, and an error for each part that is not a notification.
     """
     try:
         known = _known.get(data)
-    except TypeError:  # a bytearray, as some clients have it
+    except TypeError:  # a bytearray, which some clients return
         return decode_bodies(bytes(cast("Any", data)))
     if known is not None:
         return [known], []
@@ -242,7 +235,7 @@ def decode_bodies(data: bytes | str) -> tuple[list[BusNotification], list[Malfor
                 _known[data] = notification
             return [notification], []
         if parsed.__class__ is not list:
-            raise MalformedBodyError(f"the body is {_json_type(parsed)}, neither an object nor a frame of them")
+            raise MalformedBodyError(f"the body is {json_type(parsed)}, neither an object nor a frame of them")
         if not parsed:
             raise MalformedBodyError("the frame is empty")
     except MalformedBodyError as exc:
@@ -265,7 +258,7 @@ def _read_frame(raw: bytes, items: list[Any]) -> tuple[list[BusNotification], li
     for position, item in enumerate(items):
         try:
             if item.__class__ is not dict:
-                raise MalformedBodyError(f"it is {_json_type(item)}, not an object")
+                raise MalformedBodyError(f"it is {json_type(item)}, not an object")
             notification = _from_object(item)
         except MalformedBodyError as exc:
             errors.append(MalformedBodyError(f"body {position} of a frame: {exc}"))
@@ -276,7 +269,7 @@ def _read_frame(raw: bytes, items: list[Any]) -> tuple[list[BusNotification], li
         try:
             _refuse_repeated_members(raw)
         except MalformedBodyError as exc:
-            # Which of two readings the writer meant is unknown, so no body of such a frame is trusted.
+            # It is unknown which of the two readings the writer meant, so no body of the frame is trusted.
             return [], [MalformedBodyError(f"in a frame: {exc}")]
     return notifications, errors
 
@@ -286,8 +279,8 @@ def _to_bytes(data: bytes | str) -> bytes:
 
 
 def _parse(raw: bytes) -> Any:
-    # What comes out is of Python's own types, so their classes are compared: what `isinstance` narrows is unknown to
-    # type checkers, and a cast to please them takes as long as counting the members.
+    # The result consists of exact built-in types, so callers compare classes: `isinstance` narrows Any to unknown
+    # types, and a cast for the type checkers would cost as much as the check.
     try:
         return from_json(raw, allow_inf_nan=False)
     except ValueError as exc:
@@ -298,20 +291,20 @@ def _from_object(data: dict[str, Any]) -> BusNotification:
     method = data.get("method")
     if not isinstance(method, str):
         raise MalformedBodyError(
-            f"its method is {_json_type(method)}, not a string" if "method" in data else "it has no method"
+            f"its method is {json_type(method)}, not a string" if "method" in data else "it has no method"
         )
     if not method:
         raise MalformedBodyError("its method is empty")
     params: Any = data.get("params")
     if params is not None:
         if params.__class__ is not dict:
-            raise MalformedBodyError(f"its params are {_json_type(params)}, not an object")
+            raise MalformedBodyError(f"its params are {json_type(params)}, not an object")
         for value in params.values():
             if type(value) is not str:
-                _check_read(value, MAX_DEPTH - 2)
-    # Filled in before it is a notification, which takes a quarter of the time.
+                check_read(value, MAX_DEPTH - 2)
+    # Filling in the base class and changing the class takes a quarter of the time of object.__setattr__.
     fields: Any = _Fields()
-    fields._method = method  # noqa: SLF001  # as below: the same value, one name later
+    fields._method = method  # noqa: SLF001
     fields._params = params  # noqa: SLF001
     fields._body = None  # noqa: SLF001
     fields._key = None  # noqa: SLF001
@@ -320,40 +313,23 @@ def _from_object(data: dict[str, Any]) -> BusNotification:
     return notification
 
 
-def _check_read(value: Any, depth: int) -> None:
-    """Refuse what the parser lets through but a serde peer would read otherwise, or not at all."""
-    kind = value.__class__
-    if kind is int:
-        if not _MIN_INT <= value <= _MAX_INT:
-            raise MalformedBodyError("it holds an integer outside the 64-bit range")
-    elif kind is float:
-        if not isfinite(value):
-            raise MalformedBodyError("it holds a number too large for a 64-bit float")
-    elif kind is dict or kind is list:
-        if depth <= 0:
-            raise MalformedBodyError(f"it is nested deeper than {MAX_DEPTH} levels")
-        for item in value.values() if kind is dict else value:
-            if type(item) is not str:
-                _check_read(item, depth - 1)
-
-
 def _may_repeat_members(raw: bytes, bodies: int, with_params: int) -> bool:
-    """Whether a member may stand twice: counting the names rules it out cheaply, unless a name is written escaped."""
-    # `find` and not `in`, which first tries whether the bytes are a number, in twice the time.
+    """Return whether a member may be duplicated. Counting the names is cheap; an escaped name needs the slow check."""
+    # `find`, since `in` first tries to use the bytes as a number, which takes twice the time.
     return raw.count(b'"method"') != bodies or raw.count(b'"params"') != with_params or raw.find(b"\\u") >= 0
 
 
 def _refuse_repeated_members(raw: bytes) -> None:
-    """serde_json refuses a body in which `method` or `params` stands twice; the two readings would disagree."""
+    """Raise `MalformedBodyError` for a duplicate `method` or `params`, which serde_json refuses."""
     repeated: list[str] = []
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
-        # The members of an object come last, so what is noted for nested objects is overwritten by the outermost.
+        # Called for nested objects first, so the last result is that of the outermost object.
         return {"": [name for name in ("method", "params") if names.count(name) > 1], "values": dict(pairs)}
 
-    # The parser has bounded the depth before, so the standard library's decoder meets nothing hostile here. Integers
-    # stay text: a program may have set Python's limit on their digits below what the parser reads.
+    # The parser has already limited the depth, so this cannot exhaust the stack. Integers stay text: the program may
+    # have set Python's limit on integer digits below what the parser accepts.
     outer: Any = json.loads(raw, object_pairs_hook=members, parse_int=str)
     bodies = cast("list[Any]", outer if isinstance(outer, list) else [outer])
     for item in bodies:
@@ -361,107 +337,3 @@ def _refuse_repeated_members(raw: bytes) -> None:
             repeated.extend(cast("dict[str, list[str]]", item)[""])
     if repeated:
         raise MalformedBodyError(f"it has more than one member named {repeated[0]!r}")
-
-
-def _json_type(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "a boolean"
-    if isinstance(value, int | float):
-        return "a number"
-    if isinstance(value, str):
-        return "a string"
-    return "an array" if isinstance(value, list) else "an object"
-
-
-def _copy(value: Any) -> Any:
-    if type(value) is dict:
-        return {k: v if type(v) is str else _copy(v) for k, v in cast("dict[str, Any]", value).items()}
-    if type(value) is list:
-        items = cast("list[Any]", value)
-        return [v if type(v) is str else _copy(v) for v in items]
-    return value
-
-
-def _copy_object(value: Mapping[Any, Any], where: str, depth: int) -> dict[str, Any]:
-    if depth <= 0:
-        _refuse(where, f"is nested deeper than the {MAX_DEPTH} levels that every peer can read (or contains itself)")
-    copied: dict[str, Any] = {}
-    plain = True
-    for key, item in value.items():
-        if type(key) is not str:
-            if not isinstance(key, str):
-                _refuse(where, f"has {_show_key(key)} of type {type(key).__name__}: keys are strings")
-            key = str.__str__(key)  # noqa: PLW2901  # a plain str from a subclass of it, such as an enumeration's member
-            plain = False
-        # Keys of a subclass may have differed where their texts do not.
-        if not plain and key in copied:
-            _refuse(where, f"has the key {key!r} twice")
-        copied[key] = item if type(item) is str else _copy_checked(item, f"{where}[{key!r}]", depth)
-    return copied
-
-
-def _show_key(key: object) -> str:
-    try:
-        return f"the key {key!r}"
-    except Exception:  # an integer of more digits than Python shows, or a repr of the caller's that fails
-        return "a key"
-
-
-def _copy_checked(value: Any, where: str, depth: int) -> Any:
-    kind = cast("type[Any]", type(value))
-    if value is None or kind is bool:
-        return value
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, int):
-        if not _MIN_INT <= value <= _MAX_INT:
-            _refuse(where, "is an integer outside the 64-bit range, which peers would read as a float: send it as text")
-        return int.__int__(value)
-    if isinstance(value, float):
-        if not isfinite(value):
-            _refuse(where, f"is {float.__repr__(value)}, which JSON cannot carry: send null or text")
-        return float.__float__(value)
-    if isinstance(value, Mapping):
-        members = cast("Mapping[Any, Any]", value)
-        return _copy_object(members, where, depth - 1)
-    if isinstance(value, list | tuple):
-        if depth <= 1:
-            _refuse(
-                where, f"is nested deeper than the {MAX_DEPTH} levels that every peer can read (or contains itself)"
-            )
-        items = cast("Sequence[Any]", value)
-        return [
-            item if type(item) is str else _copy_checked(item, f"{where}[{position}]", depth - 1)
-            for position, item in enumerate(items)
-        ]
-    return _refuse(
-        where, f"is a {kind.__name__}, which JSON cannot carry: convert it to text, a number, a list or a dict"
-    )
-
-
-def _find_surrogate(value: Any, where: str) -> str | None:
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return where
-        return None
-    if isinstance(value, dict):
-        for key, item in cast("dict[str, Any]", value).items():
-            inner = f"{where}[{key!r}]" if where else key
-            if _find_surrogate(key, where):
-                return f"a key of {where or 'the notification'}, {key!r},"
-            if found := _find_surrogate(item, inner):
-                return found
-    elif isinstance(value, list):
-        items = cast("list[Any]", value)
-        for position, item in enumerate(items):
-            if found := _find_surrogate(item, f"{where}[{position}]"):
-                return found
-    return None
-
-
-def _refuse(where: str, what: str) -> NoReturn:
-    raise InvalidNotificationError(f"{where} {what}")

@@ -6,7 +6,7 @@ from typing import Final, TypedDict
 
 from notification_bus.errors import BusURLError
 
-__all__ = ["OPTION_NAMES", "BusOptions", "OptionValues", "read_option"]
+__all__ = ["OPTION_NAMES", "BusOptions", "OptionValues", "read_option", "read_switch"]
 
 
 class OptionValues(TypedDict, total=False):
@@ -94,11 +94,20 @@ def read_option(name: str, text: str) -> str | int | float | bool:
     if name == "channel":
         return text
     if name == "frames":
-        switches = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-        if text.lower() not in switches:
-            raise BusURLError(f"the option frames={text!r} is not true or false")
-        return switches[text.lower()]
+        return read_switch(name, text)
     try:
         return float(text) if name in _SECONDS else int(text)
     except ValueError:
         raise BusURLError(f"the option {name}={text!r} is not a number") from None
+
+
+def read_switch(name: str, text: str) -> bool:
+    """Read an option that is true or false, as it stands in a URL.
+
+    Raises:
+        BusURLError: It is neither.
+    """
+    switches = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if text.lower() not in switches:
+        raise BusURLError(f"the option {name}={text!r} is not true or false")
+    return switches[text.lower()]

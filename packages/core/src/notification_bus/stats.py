@@ -1,4 +1,4 @@
-"""What a bus has counted: for a health page, a metric, or a question about silence."""
+"""The statistics of a bus: for a health page, a metric, or the question why nothing arrives."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,23 +9,23 @@ from typing import Literal, TypeAlias
 __all__ = ["BusStats", "DropReason"]
 
 DropReason: TypeAlias = Literal["outbox", "refused", "too_large", "closed", "buffer"]
-"""Where a notification was given up.
+"""Why a notification was dropped.
 
 `outbox`: more waited to be sent than the outbox holds. `refused`: the broker said no. `too_large`: the broker carries
-less than it was told to. `closed`: still unsent when the bus was closed. `buffer`: a subscription did not read in time
+less than the body has. `closed`: still unsent when the bus was closed. `buffer`: a subscription did not read in time
 (counted for each subscription).
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusStats:
-    """A snapshot. Counts run from the building of the bus, over restarts of it."""
+    """A snapshot. The counts start when the bus is built and go on when it is entered again."""
 
     connected: bool = False
-    """Whether the broker has confirmed the present connection."""
+    """True if the broker has confirmed the current connection."""
 
     since: float | None = None
-    """When `connected` became what it is, in seconds since the epoch; `None` for a bus that is not open."""
+    """When `connected` last changed, in seconds since the epoch; `None` if the bus is not open."""
 
     subscriptions: int = 0
     """Subscriptions open now."""
@@ -34,16 +34,16 @@ class BusStats:
     """Notifications that `publish` accepted."""
 
     delivered: int = 0
-    """Notifications handed to the buffers of subscriptions, counted for each subscription."""
+    """Notifications put into the buffers of subscriptions, counted for each subscription."""
 
     dropped: Mapping[DropReason, int] = field(default_factory=dict[DropReason, int])
-    """Notifications given up, by reason. Each is followed by a gap where it was missed."""
+    """Notifications dropped, by reason. A gap follows wherever one was missed."""
 
     in_doubt: int = 0
     """Notifications handed to a connection that broke before it was confirmed. They may have arrived; a gap follows."""
 
     malformed: int = 0
-    """Things on the channel that were no notification, skipped. Without subscriptions they are not looked at."""
+    """Bodies on the channel that were not notifications. Not looked at while nobody subscribes."""
 
     gaps: int = 0
     """Times that a gap was announced: to this instance's subscriptions, or by it on the wire."""
@@ -52,20 +52,19 @@ class BusStats:
     """Connections made after the first."""
 
     last_error: str | None = None
-    """The last trouble with the broker, as it was logged; never with a password."""
+    """The last error of the connection, as it was logged; without passwords."""
 
     @property
     def unsent(self) -> int:
-        """Notifications that `publish` accepted and the broker may not have got: given up unsent, or in doubt.
+        """Notifications that `publish` accepted and that may not have reached the broker: dropped unsent, or in doubt.
 
-        A process that publishes and ends looks at it after leaving the bus, which sends what is queued: nobody is left
-        then to announce the gap.
+        For a process that publishes and exits, to be read after leaving the bus: nobody is left to announce a gap.
         """
         return sum(count for reason, count in self.dropped.items() if reason != "buffer") + self.in_doubt
 
 
 class Counters(Counter[str]):
-    """The running counts behind `BusStats`, by the names of its fields, and what else it says."""
+    """The running counts of a bus, by the names of the fields of `BusStats`, and its other values."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The books of one broker bus: what is queued, owed, open and counted. The one place that says what a loss means."""
+"""The state of a broker bus that outlives connections: outbox, subscriptions, counts, and the gap owed for a loss."""
 
 import logging
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ __all__ = ["Ledger"]
 
 
 class Ledger:
-    """Outlives connections; a stop empties it, the counts and what is owed to the peers stay."""
+    """What connections share. Stopping the bus empties it; the counts and the gap owed to the peers stay."""
 
     def __init__(self, name: str, logger: logging.Logger, options: BusOptions) -> None:
         self.name = name
@@ -26,30 +26,30 @@ class Ledger:
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew, as somebody new to the peers and with nothing that belongs to an event loop."""
+        """Start over with a new instance id, and with nothing that belongs to an event loop."""
         self.instance = token_hex(8)
         self.fanout = Fanout(self.options.buffer, self._buffer_full)
         self.outbox = Outbox(self.options.outbox, self._outbox_full)
 
     def dropped(self, reason: DropReason, text: str, count: int = 1) -> None:
-        """Count and warn of notifications given up on the way out, and owe the peers a gap for them."""
+        """Count and log notifications dropped before they were sent, and owe the peers a gap."""
         self.counters.dropped[reason] += count
         self.floods.add(f"dropped:{reason}", f"{self.name} dropped a notification: {text}", count)
         self.debt.incur()
 
     def in_doubt(self, count: int) -> None:
-        """Count notifications that may or may not have arrived, and owe the peers a gap for them."""
+        """Count notifications that may or may not have arrived, and owe the peers a gap."""
         if count:
             self.counters["in_doubt"] += count
             self.debt.incur()
 
     def malformed(self, errors: Sequence[MalformedBodyError]) -> None:
-        """Count and warn of what is on the channel and is no notification."""
+        """Count and log what arrived on the channel and is not a notification."""
         self.counters["malformed"] += len(errors)
         self.floods.add("malformed", f"{self.name} skipped a body that is no notification: {errors[0]}", len(errors))
 
     def close(self) -> None:
-        """Give up what is unsent, end the streams, and tell what has not been told."""
+        """Drop what is unsent, end the streams, and log what has only been counted."""
         unsent = self.outbox.clear()
         if unsent:
             self.dropped("closed", "the bus was closed before it was sent", unsent)
@@ -60,7 +60,7 @@ class Ledger:
         self.dropped("outbox", f"more than {self.options.outbox} wait to be sent; the oldest goes first", count)
 
     def _buffer_full(self, count: int) -> None:
-        # No gap is owed to anybody else: the buffer itself puts one before what is left in it.
+        # The peers missed nothing: only this buffer yields a gap, before what is left in it.
         self.counters.dropped["buffer"] += count
         self.floods.add(
             "dropped:buffer",

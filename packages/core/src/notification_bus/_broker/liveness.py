@@ -1,4 +1,4 @@
-"""What the probes on a channel tell: who is there, and when to probe next. Pure: the time is passed in."""
+"""Liveness probes and the peers that they show. No I/O: the time is passed in."""
 
 from dataclasses import dataclass
 from math import isfinite
@@ -15,7 +15,7 @@ PROBE_METHOD: Final = "notifications/bus/probe"
 _CONTROL_BYTES: Final = CONTROL_PREFIX.encode()
 
 _FULL_RATE: Final = 10
-"""Instances that probe at the stated interval. Beyond that each waits longer, and the rate on the channel stays."""
+"""Instances that probe at the stated interval. In a larger fleet each waits longer: the rate on the channel stays."""
 
 _MISSED: Final = 3
 """Intervals without a probe after which a peer counts as gone."""
@@ -26,7 +26,7 @@ _MAX_NAME: Final = 64
 
 
 def may_be_control(data: bytes | str) -> bool:
-    """Whether a message can hold a probe or a gap: it has their prefix, or an escape that may stand for some of it."""
+    """Return whether a message may hold a probe or a gap: it has their prefix, or an escape that may hide it."""
     if isinstance(data, str):
         return CONTROL_PREFIX in data or "\\" in data
     return data.find(_CONTROL_BYTES) >= 0 or data.find(b"\\") >= 0
@@ -34,7 +34,7 @@ def may_be_control(data: bytes | str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A proof of life: which instance, which number, how long until its next, and whether it takes its leave."""
+    """A liveness probe: the instance, a number, the seconds until its next, and whether the instance is leaving."""
 
     instance: str
     number: int
@@ -53,7 +53,7 @@ class Probe:
 
     @classmethod
     def read(cls, notification: BusNotification) -> Self | None:
-        """Read a probe that anybody may have written; `None` where it is none."""
+        """Read a probe from an untrusted peer; `None` if it is not a valid one."""
         params = notification.params or {}
         instance, number, interval = params.get("instance"), params.get("number"), params.get("interval")
         if not isinstance(instance, str) or not 0 < len(instance) <= _MAX_NAME:
@@ -64,8 +64,8 @@ class Probe:
             return None
         if interval <= 0:
             return None
-        # Bounded, so that nobody makes itself a peer that is never missed; not refused, since it may be this instance's
-        # own, and an instance that cannot read its own probes takes every connection for dead.
+        # Clamped, so that no peer can claim an interval in which it is never missed. Not rejected: it may be this
+        # instance's own, and without its own probes it would consider every connection dead.
         return cls(instance, number, min(float(interval), _MAX_INTERVAL), params.get("leaving") is True)
 
 
@@ -82,11 +82,11 @@ class Peers:
 
     @property
     def interval(self) -> float:
-        """Seconds between this instance's probes, stretched so that a large fleet does not probe more in all."""
+        """Seconds between this instance's probes, stretched with the size of the fleet."""
         return min(self._interval * max(1.0, (len(self._gone_at) + 1) / _FULL_RATE), max(self._interval, _MAX_INTERVAL))
 
     def heard(self, probe: Probe, now: float) -> None:
-        """Note a peer's probe. One that takes its leave is not missed afterwards."""
+        """Note a peer's probe. A leaving peer is not missed afterwards."""
         name = probe.instance
         if probe.leaving:
             self._gone_at.pop(name, None)
@@ -96,11 +96,11 @@ class Peers:
             self._gone_at[name] = now + self._patience[name]
 
     def connected(self, now: float) -> None:
-        """A new connection: whoever was there before is expected on it too, in the time that it takes to be heard."""
+        """Expect the known peers on a new connection too, each within its own time."""
         self._gone_at = {name: now + patience for name, patience in self._patience.items()}
 
     def all_lost(self, now: float) -> bool:
-        """Forget the peers that are overdue; whether there were some and now is none."""
+        """Forget overdue peers. Returns True if there were some and now there are none."""
         overdue = [name for name, gone_at in self._gone_at.items() if now >= gone_at]
         for name in overdue:
             del self._gone_at[name], self._patience[name]

@@ -1,24 +1,25 @@
-"""What waits to be sent, and what this instance owes its peers for having dropped some of it. No I/O here."""
+"""The queue of bodies to send, and the gap owed to the peers for what was lost. No I/O."""
 
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 import anyio
-from anyio.lowlevel import checkpoint
+
+from notification_bus._loops import turn
 
 __all__ = ["BURST", "GapDebt", "Outbox"]
 
 BURST: Final = 16
-"""Notifications of a burst that are queued between two turns of the event loop: fewer are sent as they come."""
+"""Notifications queued without yielding to the event loop that count as a burst. Fewer are sent as they come."""
 
 
 class GapDebt:
-    """Whether a gap must be announced on the wire, and whether it is known to have arrived.
+    """The gap that is owed to the peers, until it is known to have arrived.
 
     Each loss opens a new epoch. The debt of an epoch is paid when a probe that was sent after its gap, on the same
-    connection, has come back; until then every new connection announces it again. Gaps carry their epoch, so that this
-    instance can tell which of its own it has announced to its own subscriptions already.
+    connection, comes back; until then every new connection announces the gap again. A gap carries its epoch, so that
+    this instance does not announce its own gap twice to its own subscriptions.
     """
 
     def __init__(self) -> None:
@@ -28,44 +29,44 @@ class GapDebt:
         self._local = 0
 
     def incur(self) -> None:
-        """Something that was accepted may not arrive."""
+        """Note that something accepted by `publish` may not arrive."""
         self.epoch += 1
 
     def connected(self) -> None:
-        """A new connection: nothing has been announced on it, and this instance's subscriptions have been told."""
+        """Start a new connection: nothing was announced on it yet; the local subscriptions have had their gap."""
         self._sent = self.paid
         self._local = self.epoch
 
     @property
     def due(self) -> bool:
-        """Whether a gap is still to be sent on this connection."""
+        """True if a gap must still be sent on this connection."""
         return self.epoch > self._sent
 
     def send(self) -> int:
-        """Take the gap to be sent now; the epoch that it announces."""
+        """Take the gap to send now. Returns its epoch."""
         self._sent = self.epoch
         return self.epoch
 
     @property
     def sent(self) -> int:
-        """The epoch announced last on this connection; note it with a probe, and pay it when the probe returns."""
+        """The last epoch announced on this connection. Noted with each probe, and paid when the probe comes back."""
         return self._sent
 
     def refused(self) -> None:
-        """The broker refused what was sent: nothing of it counts."""
+        """Take back what was announced on this connection: the broker refused it."""
         self._sent = self.paid
 
     def pay(self, epoch: int) -> None:
-        """A probe sent after the gap of this epoch has come back."""
+        """Note that a probe sent after the gap of this epoch came back."""
         self.paid = max(self.paid, epoch)
 
     def is_news(self, epoch: int) -> bool:
-        """Whether this instance's own gap, come back, tells its subscriptions something that they were not told."""
+        """Return whether this instance's own gap is news to its own subscriptions."""
         return epoch > self._local
 
 
 class Outbox:
-    """A bounded queue of bodies that drops its oldest, and the bell that wakes its writer."""
+    """A bounded queue of bodies that drops its oldest, and wakes its writer."""
 
     def __init__(self, limit: int, on_drop: Callable[[int], None]) -> None:
         self._limit = limit
@@ -87,7 +88,7 @@ class Outbox:
             self._bell = None
 
     def take(self, count: int, size: int) -> list[bytes]:
-        """Take the oldest bodies: at most `count`, and at most `size` bytes unless the first alone has more."""
+        """Take the oldest bodies: at most `count`, and at most `size` bytes, but at least one."""
         taken: list[bytes] = []
         bodies = self._bodies
         while bodies and len(taken) < count:
@@ -98,31 +99,31 @@ class Outbox:
         return taken
 
     def clear(self) -> int:
-        """Give up what waits; how much it was."""
+        """Drop everything. Returns the number of bodies."""
         count = len(self._bodies)
         self._bodies.clear()
         return count
 
     def ring(self) -> None:
-        """Wake the writer, or keep it from falling asleep next time."""
+        """Wake the writer, also if there is no body: a probe or a gap is due."""
         self._rung = True
         if self._bell is not None:
             self._bell.set()
             self._bell = None
 
     async def wait(self) -> None:
-        """Wait until there is a body, or somebody rings."""
+        """Wait until there is a body or `ring` is called."""
         if not self._bodies and not self._rung:
             self._bell = anyio.Event()
             await self._bell.wait()
         self._rung = False
 
     async def gather(self, least: int, most: int) -> None:
-        """Where a burst of at least `least` is coming in, let it, up to `most`, for as long as each turn brings more.
+        """Let a burst of at least `least` bodies grow, up to `most`, for as long as each turn of the loop adds some.
 
-        Sending costs a system call and a turn of the broker however little is sent. Fewer than `least` never wait.
+        Sending costs a system call and work in the broker however little is sent. Fewer than `least` never wait.
         """
         before = 0
         while max(before, least - 1) < len(self._bodies) < most:
             before = len(self._bodies)
-            await checkpoint()
+            await turn()

@@ -1,9 +1,8 @@
 """Subscriptions of MCP servers over a notification bus. Needs `pip install "notification-bus[mcp]"`."""
 
 try:
-    from notification_bus.mcp._authorize import Authorize
-    from notification_bus.mcp._stats import McpStats
-    from notification_bus.mcp._subscriptions import McpSubscriptions, StreamOptionValues
+    from notification_bus.mcp._listen import Authorize
+    from notification_bus.mcp._subscriptions import McpSubscriptions
 except ModuleNotFoundError as _exc:
     if _exc.name is None or _exc.name.partition(".")[0] not in {"mcp", "mcp_types"}:
         raise
@@ -11,4 +10,4 @@ except ModuleNotFoundError as _exc:
         'notification_bus.mcp needs the MCP SDK, version 2: pip install "notification-bus[mcp]"', name=_exc.name
     ) from _exc
 
-__all__ = ["Authorize", "McpStats", "McpSubscriptions", "StreamOptionValues"]
+__all__ = ["Authorize", "McpSubscriptions"]

@@ -1,9 +1,10 @@
-"""Clients of the revisions before 2026-07-28, which open no listen stream: a bridge from the registry to each."""
+"""Clients of the revisions before 2026-07-28, which open no listen stream: the registry's streams, sent to each."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, cast
+from functools import partial
+from typing import Any, Final
 
 import anyio
 import mcp_types as types
@@ -12,74 +13,70 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
-from mcp_types.version import LATEST_MODERN_VERSION
 
 from notification_bus._backoff import Backoff
 from notification_bus._floodlog import FloodLog
 from notification_bus._loops import BackgroundTask
 from notification_bus.errors import BusClosedError, BusNotReadyError, NotificationBusError
-from notification_bus.mcp._authorize import Authorizer
-from notification_bus.mcp._errors import as_protocol_errors
-from notification_bus.mcp._messages import to_sdk
+from notification_bus.mcp._convert import as_protocol_errors, connection_of, to_sdk
+from notification_bus.mcp._listen import Authorizer
+from notification_bus.mcp._registry import ServerRegistry
+from notification_bus.mcp._servers import can_push, with_flags
 from notification_bus.subscriptions import (
     Capabilities,
     SubscriptionFilter,
     SubscriptionMessage,
-    SubscriptionRegistry,
     SubscriptionsClosedError,
     SubscriptionStats,
     SubscriptionStream,
 )
+from notification_bus.subscriptions._pump import LONGEST_PAUSE
 
 __all__ = ["LegacyClients"]
+
+_logger = logging.getLogger("notification_bus.mcp")
 
 _SUBSCRIBE: Final = "resources/subscribe"
 _UNSUBSCRIBE: Final = "resources/unsubscribe"
 
 _LISTS: Final = SubscriptionFilter(tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True)
-"""What every such client hears of: it never asks, and is told by the server's capabilities."""
+"""What every such client is told of. It never asks for it: the server's capabilities say so."""
 
 _NOTHING: Final = Capabilities(
     tools_list_changed=False, prompts_list_changed=False, resources_list_changed=False, resources_subscribe=False
 )
+"""What can be pushed to a client that nothing but answers can be sent to."""
 
 _SHUTTING_DOWN: Final = "this server is shutting down and takes no subscription any more"
 
-_LONGEST_PAUSE: Final = 2.0
-"""Seconds between two tries to open a client's stream."""
-
 
 class LegacyClients:
-    """A middleware of the server that serves these clients from `notifications/initialized` on, until they are gone.
+    """A middleware of the server that serves these clients from `notifications/initialized` until they are gone.
 
-    A connection that cannot be written to without a request (stateless HTTP) is told that nothing is pushed, and
-    `resources/subscribe` is no method there.
+    A client that cannot be written to without a request (stateless HTTP) is told that nothing is pushed, and
+    `resources/subscribe` is an unknown method there.
 
     Args:
-        server: Gets the middleware and the two handlers. Handlers of its own are asked, too, and may refuse.
+        server: Gets the middleware and two handlers. Handlers of its own are called, too, and may refuse. Says what can
+            be pushed, with `option`.
+        option: What the user lets the server push.
         registry: Holds the streams.
-        can_push: What the server advertises to a client of a protocol version.
         authorizer: Narrows further, per caller: for the lists at the beginning, for each resource when it is asked for.
-        logger: For what the client is not told.
-        arriving: Called for each client, before it is served.
+        floods: For what the client is not told.
     """
 
     def __init__(
         self,
         server: Server[Any],
-        registry: SubscriptionRegistry,
-        can_push: Callable[[str], Capabilities],
-        *,
+        option: Capabilities,
+        registry: ServerRegistry,
         authorizer: Authorizer,
-        logger: logging.Logger,
-        arriving: Callable[[], None],
+        floods: FloodLog,
     ) -> None:
+        self._can_push = partial(can_push, server, option)
         self._registry = registry
-        self._can_push = can_push
         self._authorizer = authorizer
-        self._floods = FloodLog(logger)
-        self._logger = logger
-        self._arriving = arriving
+        self._floods = floods
         self._clients: dict[Connection, _Client] = {}
         self._theirs = {method: server.get_request_handler(method) for method in (_SUBSCRIBE, _UNSUBSCRIBE)}
         server.add_request_handler(_SUBSCRIBE, types.SubscribeRequestParams, self._subscribe)
@@ -95,18 +92,24 @@ class LegacyClients:
         return result
 
     def _greeted(self, ctx: ServerRequestContext[Any, Any], result: HandlerResult) -> HandlerResult:
-        """Take the client on, and have the answer say what it will hear of."""
-        self._arriving()
+        """Take the client on, and have the answer say what it will be told of."""
+        self._registry.renew_signals()
         can = _NOTHING
-        connection = _connection_of(ctx)
-        if connection is not None and connection.has_standalone_channel:
-            can = self._can_push(LATEST_MODERN_VERSION)
+        connection = connection_of(ctx)
+        if connection is not None:
+            can = self._can_push()
             if connection not in self._clients:
-                self._clients[connection] = _Client(self._registry, self._authorizer, self._floods, self._logger)
+                self._clients[connection] = _Client(self._registry, can, self._authorizer, self._floods)
                 connection.exit_stack.push_async_callback(self._dismiss, connection)
         if result is None:
             return None
-        return _saying(result, can, subscribe=can.resources_subscribe or self._theirs[_SUBSCRIBE] is not None)
+        subscribe = can.resources_subscribe or self._theirs[_SUBSCRIBE] is not None
+        flags = {
+            "tools": {"listChanged": can.tools_list_changed},
+            "prompts": {"listChanged": can.prompts_list_changed},
+            "resources": {"listChanged": can.resources_list_changed, "subscribe": subscribe},
+        }
+        return with_flags(result, flags)
 
     async def _dismiss(self, connection: Connection) -> None:
         await self._clients.pop(connection).aclose()
@@ -117,7 +120,7 @@ class LegacyClients:
             if client.begun:
                 return
             since = self._registry.stats()
-            lists = _LISTS.narrow(self._can_push(LATEST_MODERN_VERSION))
+            lists = _LISTS.narrow(client.can)
             try:
                 lists = await self._authorizer.allowed(ctx, lists)
             except MCPError:
@@ -139,10 +142,9 @@ class LegacyClients:
             raise
 
     async def _watch(self, ctx: ServerRequestContext[Any, Any], client: "_Client", uri: str) -> bool:
-        """Whether the client hears of a resource only from now on."""
+        """Add a resource to the client's stream; return whether it is new there."""
         with as_protocol_errors(self._floods):
-            asked = SubscriptionFilter(resource_subscriptions=(uri,))
-            asked = self._registry.narrow(asked.narrow(self._can_push(LATEST_MODERN_VERSION)))
+            asked = self._registry.narrow(SubscriptionFilter(resource_subscriptions=(uri,)), client.can)
             if asked.is_empty:
                 if self._theirs[_SUBSCRIBE] is not None:
                     return False  # served by the server itself, as it says
@@ -174,20 +176,25 @@ class LegacyClients:
         return types.EmptyResult()
 
     def _client_of(self, ctx: ServerRequestContext[Any, Any]) -> "_Client | None":
-        connection = _connection_of(ctx)
+        connection = connection_of(ctx)
         return None if connection is None else self._clients.get(connection)
 
 
 class _Client:
-    """One client and its stream, which it is told by no word of: it hears, and names resources one by one."""
+    """One client and its stream. The client does not know the stream: it is sent changes, and names resources singly.
 
-    def __init__(
-        self, registry: SubscriptionRegistry, authorizer: Authorizer, floods: FloodLog, logger: logging.Logger
-    ) -> None:
+    Args:
+        registry: Holds the stream.
+        can: What can be pushed to the client.
+        authorizer: See `LegacyClients`.
+        floods: See `LegacyClients`.
+    """
+
+    def __init__(self, registry: ServerRegistry, can: Capabilities, authorizer: Authorizer, floods: FloodLog) -> None:
         self._registry = registry
+        self.can = can
         self._authorizer = authorizer
         self._floods = floods
-        self._logger = logger
         self._ctx: ServerRequestContext[Any, Any]
         self._asked = SubscriptionFilter()
         self._since: SubscriptionStats
@@ -245,11 +252,11 @@ class _Client:
         self._opened.set()  # for who waits
 
     async def _run(self) -> None:
-        backoff = Backoff(_LONGEST_PAUSE)
+        backoff = Backoff(LONGEST_PAUSE)
         late = not self._since.ready
         while True:
             try:
-                async with self._registry.listen(0, self._asked) as stream:
+                async with self._registry.listen(0, self._asked, capabilities=self.can, keep_empty=True) as stream:
                     backoff.reset()
                     if late or self._registry.stats().received != self._since.received:
                         # This client cannot be asked to come again: it was promised to hear, and has missed something.
@@ -267,7 +274,7 @@ class _Client:
             except NotificationBusError as exc:
                 self._floods.add("legacy", f"a client of an earlier revision hears nothing yet, trying again: {exc}")
             except Exception:
-                self._logger.debug("a client of an earlier revision could not be told any more", exc_info=True)
+                _logger.debug("a client of an earlier revision could not be told any more", exc_info=True)
                 return
             late = True
             await anyio.sleep(backoff.next())
@@ -285,7 +292,7 @@ class _Client:
             self._asked = stream.accepted
 
     async def _ask_again(self) -> None:
-        """Take away what is not allowed any more: an answer of `authorize` holds no longer than a stream lasts."""
+        """Remove what is no longer allowed: an answer of `authorize` holds no longer than a stream lasts."""
         if self._asked.is_empty:
             return
         try:
@@ -301,30 +308,6 @@ def _unnamed(message: SubscriptionMessage) -> SubscriptionMessage:
     meta = {name: value for name, value in message.params["_meta"].items() if name != SUBSCRIPTION_ID_META_KEY}
     params = {name: value for name, value in message.params.items() if name != "_meta"}
     return message._replace(params=params | ({"_meta": meta} if meta else {}))
-
-
-def _saying(result: Any, can: Capabilities, *, subscribe: bool) -> dict[str, Any]:
-    """The answer to `initialize`, with what this client will hear of."""
-    answer: dict[str, Any] = (
-        dict(cast("Mapping[str, Any]", result))
-        if isinstance(result, Mapping)
-        else result.model_dump(by_alias=True, mode="json", exclude_none=True)
-    )
-    said: dict[str, Any] = dict(answer.get("capabilities", {}))
-    for name, flags in (
-        ("tools", {"listChanged": can.tools_list_changed}),
-        ("prompts", {"listChanged": can.prompts_list_changed}),
-        ("resources", {"listChanged": can.resources_list_changed, "subscribe": subscribe}),
-    ):
-        if name in said:
-            said[name] = {**said[name], **flags}
-    return {**answer, "capabilities": said}
-
-
-def _connection_of(ctx: ServerRequestContext[Any, Any]) -> Connection | None:
-    """What outlives a request. The context has no word for it; where another release hides it, nobody is served."""
-    connection = getattr(ctx.session, "_connection", None)
-    return connection if isinstance(connection, Connection) else None
 
 
 def _uri_of(

@@ -1,13 +1,12 @@
 """`McpSubscriptions`: the seam of the official MCP SDK, over any notification bus."""
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
-from typing import Any, TypedDict, TypeVar, Unpack
-from weakref import WeakKeyDictionary, WeakSet
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeVar, Unpack, cast
+from weakref import WeakSet
 
+from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 from mcp.server.subscriptions import (
     PromptsListChanged,
@@ -16,84 +15,69 @@ from mcp.server.subscriptions import (
     ServerEvent,
     ToolsListChanged,
 )
+from mcp.shared.subscriptions import event_from_wire
 from mcp_types import SubscriptionsListenRequestParams
 
 from notification_bus._floodlog import FloodLog
-from notification_bus._loops import current_loop, loop_is_over, run_soon
 from notification_bus.bus import NotificationBus
-from notification_bus.errors import BusClosedError
-from notification_bus.mcp._authorize import Authorize, Authorizer
-from notification_bus.mcp._delivery import Delivery
-from notification_bus.mcp._events import to_notification
-from notification_bus.mcp._install import advertise, host_of, watch_lists
+from notification_bus.mcp._convert import to_notification, uris_of
 from notification_bus.mcp._legacy import LegacyClients
-from notification_bus.mcp._listen import ListenHandler
-from notification_bus.mcp._listeners import Listeners
-from notification_bus.mcp._pump import Pump
-from notification_bus.mcp._stats import McpStats
-from notification_bus.subscriptions import Capabilities, RegistryOptions, SubscriptionRegistry
-from notification_bus.subscriptions._signals import SignalChain
+from notification_bus.mcp._listen import Authorize, Authorizer, ListenHandler
+from notification_bus.mcp._registry import ServerRegistry
+from notification_bus.mcp._servers import NarrowAnswers, low_level_of, watch_lists
+from notification_bus.notification import BusNotification
+from notification_bus.subscriptions import Capabilities, RegistryOptionValues, SubscriptionStats
 
-__all__ = ["McpSubscriptions", "StreamOptionValues"]
+__all__ = ["McpSubscriptions"]
 
 ServerT = TypeVar("ServerT")
 ResultT = TypeVar("ResultT")
 
 _logger = logging.getLogger("notification_bus.mcp")
 
-
-class StreamOptionValues(TypedDict, total=False):
-    """Options of the listen streams as keywords; what each means is said in `subscriptions.RegistryOptions`."""
-
-    max_streams: int
-    max_uris: int
-    max_uri_length: int
-    max_lifetime: float | None
-    drain: float
-    gap_spread: float
-    gap_interval: float
-    sub_resources: bool
-    end_empty: bool
+_LISTEN = "subscriptions/listen"
 
 
 class McpSubscriptions:
-    """What `MCPServer(subscriptions=...)` takes, over a notification bus: changes reach the clients of every replica.
+    """Subscriptions of an MCP server over a notification bus: changes reach the clients of every replica.
 
     ```python
     subscriptions = McpSubscriptions(open_bus("redis://localhost?channel=board"))
     mcp = MCPServer("board", subscriptions=subscriptions, lifespan=subscriptions.lifespan)
     ```
 
-    Tools stay as they are: `await ctx.notify_tools_changed()` and the rest go through here. `install` has it serve the
-    listen streams, too, in place of the SDK's handler: within limits, orderly at the end, and on servers that serve
-    none. Without that it keeps the SDK's `SubscriptionBus` protocol, and the low-level `Server` uses it by
-    `ListenHandler(subscriptions)`.
+    `Server("board", lifespan=subscriptions.lifespan)` and `FastMCP("board", lifespan=subscriptions.lifespan)` alike.
+    Tools stay as they are: `await ctx.notify_tools_changed()` and the rest publish here. FastMCP and the low-level
+    server have no such methods: publish by `await subscriptions.notify_tools_changed()`.
 
-    * What a tool publishes is handed to the bus and comes back from it, to this replica as to every other. Publishing
-      never waits for the broker and never fails because of it, since the change has already been made.
-    * A listener is told of an event at once, and of equal ones once in 20 ms at most; every event gives the event loop
-      its turns. So a client that reads never falls behind the 1,024 events at which the SDK ends a stream.
-    * When something may have been missed, every open stream is told that all that is in its filter has changed: after
-      an outage of the broker, and when the broker confirms for the first time only after streams were opened.
-
-    *Limit*: a listener of your own, which shows no filter, is told after a gap that the lists have changed, and the
-    last 1,024 resources that were updated before; not of a resource whose very first update fell into the gap.
+    * What is published is handed to the bus and comes back from it, to this replica as to every other. Publishing never
+      waits for the broker and never fails because of it, since the change has already been made.
+    * The lifespan has `subscriptions/listen` served here. A client is acknowledged what it asked for and the server can
+      push; the server says to clients what that is.
+    * A client that does not read loses nothing and costs nothing: what changed twice is told once.
+    * When something may have been missed, each open stream is told that all that is in its filter has changed.
+    * The streams end with their final result when the server is told to stop; see `drain`.
 
     Args:
         bus: Where notifications travel. One that is an async context manager is entered and left by `lifespan`; any
             other is used as it is.
-        ready_timeout: Seconds that the start of a server waits for the bus to confirm. After that the server starts all
-            the same, with a warning: it must come up while its broker is down. One start waits once, however many
-            connections enter the lifespan. After `install`, a listen waits as long, and is refused then.
-        capabilities: What the server is to say that it can push, after `install`; by default all that it has.
-        authorize: Narrows what a caller may watch, after `install`: `authorize(context, filter)` returns a filter, or
-            an awaitable of one. Raising `PermissionError` refuses the stream.
-        drain_on_signals: End the streams, after `install`, when SIGTERM or SIGINT reaches the process: servers such as
-            uvicorn wait for open streams, for ever, before they leave the lifespan. Handlers are chained to.
-        options: For the streams, after `install`; see `subscriptions.RegistryOptions`.
+        capabilities: What the server may push; by default all that it has.
+        authorize: Narrows what a caller may watch: `authorize(context, filter)` returns a filter, or an awaitable of
+            one. Raising `PermissionError` refuses the stream.
+        watch: Also tell of changes of the server's own lists: of `add_tool`, `remove_tool`, `enable`, `disable` and the
+            like, on this server (not on those mounted in it), while it runs.
+        legacy_clients: Also tell clients of the revisions before 2026-07-28, which open no listen stream: of the lists,
+            and of the resources that they name by `resources/subscribe`. Not over stateless HTTP, where nothing can be
+            sent to them. Each counts as a stream. Over HTTP, what changes while such a client has its GET stream not
+            open does not reach it, unless the server has an event store.
+        drain_on_signals: End the streams when SIGTERM or SIGINT reaches the process: servers such as uvicorn wait for
+            open streams, without a limit, before they leave the lifespan. Handlers that are set are called, too.
+        options: See `subscriptions.RegistryOptions`. `ready_timeout` is 2 seconds here by default. The start of a
+            server waits as long for the bus to confirm, and then starts all the same, with a warning, since it must
+            come up while its broker is down. One start waits once, however many connections enter the lifespan.
 
     Raises:
-        TypeError: `bus` is none.
+        TypeError: `bus` is no bus.
         RegistryOptionError: An option is of the wrong type or out of range.
     """
 
@@ -101,11 +85,12 @@ class McpSubscriptions:
         self,
         bus: NotificationBus,
         *,
-        ready_timeout: float = 2.0,
         capabilities: Capabilities | None = None,
         authorize: Authorize | None = None,
+        watch: bool = False,
+        legacy_clients: bool = False,
         drain_on_signals: bool = True,
-        **options: Unpack[StreamOptionValues],
+        **options: Unpack[RegistryOptionValues],
     ) -> None:
         if not isinstance(bus, NotificationBus):
             raise TypeError(
@@ -113,22 +98,14 @@ class McpSubscriptions:
                 "build one with open_bus('redis://localhost?channel=board')"
             )
         self.bus = bus
-        floods = FloodLog(_logger)
-        self._listeners = Listeners()
-        self._delivery = Delivery(self._listeners, _logger, floods)
-        self._pump = Pump(bus, self._delivery, _logger, floods, ready_timeout)
-        # Not the registry's to do here: the stream of an earlier revision's client may be empty at first.
-        self._end_empty = RegistryOptions(**options).end_empty
-        options["end_empty"] = False
-        self._registry = SubscriptionRegistry(bus, capabilities=capabilities, ready_timeout=ready_timeout, **options)
+        options.setdefault("ready_timeout", 2.0)
+        self._registry = ServerRegistry(bus, drain_on_signals=drain_on_signals, **options)
+        self._capabilities = Capabilities() if capabilities is None else capabilities
         self._authorizer = Authorizer(authorize, _logger)
-        self._drain_on_signals = drain_on_signals
-        self._signals: SignalChain | None = None
-        self._hosts: WeakKeyDictionary[object, Callable[[str], Capabilities]] = WeakKeyDictionary()
-        self._bridged: WeakSet[object] = WeakSet()
-        self._watched: WeakSet[object] = WeakSet()
-        self._installed = False
-        self._untold: dict[ServerEvent, None] = {}
+        self._watch = watch
+        self._legacy_clients = legacy_clients
+        self._floods = FloodLog(_logger)
+        self._served: WeakSet[Server[Any]] = WeakSet()
 
     def __repr__(self) -> str:
         return f"<McpSubscriptions over {self.bus!r}>"
@@ -141,39 +118,22 @@ class McpSubscriptions:
         counted, since it happens once a process over HTTP and once a connection over stdio and in memory.
 
         Args:
-            server: What the framework passes; not used.
+            server: What the framework passes. An MCP server has its listen streams served here from then on, as by
+                `install`, except that a listen handler that a low-level `Server` was built with is left in place.
+                Nothing is done to anything else, such as a Starlette app.
 
         Raises:
+            ValueError: An `MCPServer` that was built without `subscriptions=` this object.
+            TypeError: `watch` is set and the server keeps no lists.
             Exception: Whatever entering the bus raises, such as `BusBackendError`. A broker that does not answer is no
                 error here.
         """
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._pump)
-            await self._pump.wait_started()
-            if self._installed:
-                if self._pump.users == 1:
-                    self._untold.clear()
-                await stack.enter_async_context(self._registry)
-                stack.callback(self._unchain_signals)
-                self._chain_signals()
+        low_level = low_level_of(server)
+        if low_level is not None:
+            self._serve(server, low_level, keep=low_level is server)
+        async with self._registry:
+            await self._registry.wait_started()
             yield {}
-
-    def _chain_signals(self) -> None:
-        if not self._drain_on_signals or (self._signals is not None and self._signals.loop is current_loop()):
-            return
-        if self._signals is not None:  # of a loop that was given up
-            self._signals.take_back()
-        self._signals = SignalChain(self._registry.begin_drain, self.drain)
-
-    def _renew_signals(self) -> None:
-        if self._signals is not None and self._signals.loop is current_loop():
-            self._signals.renew()
-
-    def _unchain_signals(self) -> None:
-        # By the last lifespan that is left.
-        if self._signals is not None and self._pump.users == 1:
-            self._signals.take_back()
-            self._signals = None
 
     def compose(
         self, lifespan: Callable[[ServerT], AbstractAsyncContextManager[ResultT]]
@@ -193,67 +153,58 @@ class McpSubscriptions:
 
         return composed
 
-    def install(self, server: object, *, watch: bool = False, legacy_clients: bool = False) -> None:
-        """Serve the listen streams of a server: an `MCPServer`, a low-level `Server`, or a `FastMCP`.
+    def install(self, server: object) -> None:
+        """Serve the listen streams of a server whose lifespan is somebody else's.
 
-        To be called once the server is built, before it runs. The server is also given `lifespan=`, and an `MCPServer`
-        `subscriptions=`, since that is where `ctx.notify_*` goes.
-
-        * A client is acknowledged what it asked for and the server can push; the server says to clients what that is.
-        * A client that does not read loses nothing and costs nothing: what changed twice is told once.
-        * The streams end with their final result when the server is told to stop; see `drain`.
+        The lifespan does it for the server that it is given. This is for a server that is built by other code, which
+        enters `subscriptions.lifespan()` somewhere else. Call it before the first client connects.
 
         Args:
-            server: One server, or one after the other; calling it twice for one does no harm.
-            watch: Also tell of changes of the server's own lists: of `add_tool`, `remove_tool`, `enable`, `disable`
-                and the like, on this server (not on those mounted in it), while it runs.
-            legacy_clients: Also tell clients of the revisions before 2026-07-28, which open no listen stream: of the
-                lists, and of what they have named by `resources/subscribe`. Not over stateless HTTP, where nothing
-                can be sent to them. Each counts as a stream. Over HTTP, what changes while such a client has its GET
-                stream not open does not reach it, unless the server has an event store.
+            server: An `MCPServer`, a low-level `Server`, or a `FastMCP`; one after the other, and any number of times.
 
         Raises:
             TypeError: It is no server that can be served; or `watch` is set and it keeps no lists.
             ValueError: An `MCPServer` that was built without `subscriptions=` this object.
-            RuntimeError: The first server is installed while the lifespan runs already.
         """
-        host = host_of(server)
+        low_level = low_level_of(server)
+        if low_level is None:
+            raise TypeError(
+                f"install() takes an MCPServer or low-level Server of mcp 2, or a FastMCP of fastmcp 4, not a "
+                f"{type(server).__module__}.{type(server).__qualname__}: call it with the server, before its HTTP app "
+                "is built"
+            )
+        self._serve(server, low_level, keep=False)
+
+    def _serve(self, server: object, low_level: Server[Any], *, keep: bool) -> None:
+        """Put the handlers in place, once. `keep` leaves a listen handler that is there already."""
+        if low_level in self._served:
+            return
         if isinstance(server, MCPServer) and server._subscriptions is not self:  # noqa: SLF001
             raise ValueError(
                 "this MCPServer was built without these subscriptions, and what its tools publish by ctx.notify_*() "
                 "would go elsewhere: build it as MCPServer(..., subscriptions=subscriptions, "
-                "lifespan=subscriptions.lifespan), then install"
+                "lifespan=subscriptions.lifespan)"
             )
-        if self._pump.users and not self._installed:
-            raise RuntimeError("install() before the server starts: its lifespan has begun without the streams")
-        if watch and host.low_level not in self._watched:
-            watch_lists(host, self._tell)
-            self._watched.add(host.low_level)
-        if host.low_level not in self._hosts:
-            can_push = advertise(host.low_level, self._registry.capabilities)
-            handler = ListenHandler(
-                self._registry, can_push, self._authorizer, _logger, self._renew_signals, end_empty=self._end_empty
-            )
-            host.low_level.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, handler)
-            self._hosts[host.low_level] = can_push
-        if legacy_clients and host.low_level not in self._bridged:
-            can_push = self._hosts[host.low_level]
-            LegacyClients(
-                host.low_level,
-                self._registry,
-                can_push,
-                authorizer=self._authorizer,
-                logger=_logger,
-                arriving=self._renew_signals,
-            )
-            self._bridged.add(host.low_level)
-        self._installed = True
+        if self._watch:
+            watch_lists(cast("object", server), self._registry.publish_soon)
+        parts = (low_level, self._capabilities, self._registry, self._authorizer, self._floods)
+        if not (keep and low_level.get_request_handler(_LISTEN)):
+            low_level.add_request_handler(_LISTEN, SubscriptionsListenRequestParams, ListenHandler(*parts))
+        answers = {"server/discover"}
+        if self._legacy_clients:
+            LegacyClients(*parts)
+        else:
+            answers.add("initialize")
+        if self._capabilities != Capabilities(extensions=self._capabilities.extensions):
+            low_level.middleware.append(NarrowAnswers(self._capabilities, frozenset(answers)))
+        self._served.add(low_level)
+        self._registry.serves_streams = True
 
     async def drain(self, timeout: float | None = None) -> int:
         """End the listen streams, and wait until each client has its final result. Later listens are refused.
 
-        Done by itself on SIGTERM and SIGINT, and when the lifespan is left. To be called where neither comes before
-        the transport goes: hypercorn's workers hear of no signal. Concerns streams that `install` has served.
+        Done by itself on SIGTERM and SIGINT, and when the lifespan is left. Call it where neither comes before the
+        transport goes: hypercorn's workers hear of no signal.
 
         Args:
             timeout: Seconds to wait at most; `None` takes what is left of the option `drain` (2.0), counted from the
@@ -270,29 +221,7 @@ class McpSubscriptions:
         Use it to skip work that only serves those. Never use it to decide whether to publish: other replicas have
         other clients.
         """
-        return self._registry.is_subscribed(uri) or self._listeners.may_watch(uri)
-
-    def _tell(self, event: ServerEvent) -> None:
-        """Publish from code that cannot wait, in any thread. What happens before the start is no change."""
-        try:
-            loop = self._pump.home
-        except BusClosedError:
-            return
-        if event in self._untold:
-            return
-        self._untold[event] = None
-        if not run_soon(loop, partial(self._publish_quietly, event), "notification-bus: a list has changed"):
-            self._untold.pop(event, None)
-
-    async def _publish_quietly(self, event: ServerEvent) -> None:
-        # First, so that a change from here on is told of once more.
-        self._untold.pop(event, None)
-        try:
-            await self.publish(event)
-        except BusClosedError:
-            pass  # stopped since
-        except Exception:
-            _logger.warning("a change of the server's own lists could not be published", exc_info=True)
+        return self._registry.is_subscribed(uri)
 
     async def publish(self, event: ServerEvent) -> None:
         """Tell the clients of every replica. The SDK calls this for `ctx.notify_*`.
@@ -305,9 +234,7 @@ class McpSubscriptions:
             NotificationTooLargeError: The URI of a resource is longer than the bus carries.
             BusClosedError: The lifespan was never entered, or was left, or runs in another event loop.
         """
-        notification = to_notification(event)
-        self._pump.check_open()
-        await self.bus.publish(notification)
+        await self._registry.publish(to_notification(event))
 
     def publish_from_thread(self, event: ServerEvent) -> None:
         """`publish`, for a thread that runs no event loop: a watcher, a consumer, a synchronous tool.
@@ -319,54 +246,34 @@ class McpSubscriptions:
             RuntimeError: Called in the event loop's own thread, which would wait for itself: `await publish(event)`.
             Exception: As for `publish`.
         """
-        loop = self._pump.home
-        try:
-            here = current_loop()
-        except RuntimeError:
-            here = None
-        if here is loop:
-            raise RuntimeError("publish_from_thread() was called in the event loop: use `await publish(event)` there")
-        if isinstance(loop, asyncio.AbstractEventLoop):
-            self._publish_on_asyncio(event, loop)
-        else:
-            import trio  # noqa: PLC0415  # only where it already runs
-
-            assert isinstance(loop, trio.lowlevel.TrioToken)  # noqa: S101  # the one other kind of loop
-            try:
-                trio.from_thread.run(self.publish, event, trio_token=loop)
-            except trio.RunFinishedError as exc:
-                raise BusClosedError("the event loop of these McpSubscriptions has ended") from exc
-
-    def _publish_on_asyncio(self, event: ServerEvent, loop: asyncio.AbstractEventLoop) -> None:
-        publishing = self.publish(event)
-        try:
-            future = asyncio.run_coroutine_threadsafe(publishing, loop)
-        except RuntimeError as exc:
-            publishing.close()
-            raise BusClosedError("the event loop of these McpSubscriptions has ended") from exc
-        while True:
-            try:
-                return future.result(timeout=1.0)
-            except TimeoutError:
-                # A loop that ended in between would never answer, and the thread would keep the process alive.
-                if future.done() or loop_is_over(loop):
-                    raise BusClosedError("the event loop of these McpSubscriptions has ended") from None
+        self._registry.publish_from_thread(to_notification(event))
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
-        """Register a listener; the SDK calls this for every listen stream.
+        """Register a listener of the SDK's seam, such as one of its own `ListenHandler(subscriptions)`.
+
+        It is called with each event, its own replica's included: at once, and with equal ones once in 20 ms at most,
+        which leaves the SDK's streams time to write. After a gap it is called with all that may have changed: the
+        lists, and the resources in the filter of an SDK stream.
+
+        *Limit*: a listener of your own, which shows no filter, is then told of the last 1,024 resources that were
+        updated before; not of a resource whose very first update fell into the gap.
 
         Args:
-            listener: Called in the server's event loop with each event, its own replica's included. What it raises is
-                logged and keeps nothing from the other listeners.
+            listener: Called in the server's event loop. What it raises is logged and keeps nothing from the others.
 
         Returns:
-            A function that takes it away again; calling it twice does no harm.
+            A function that removes it; calling it twice does no harm.
 
         Raises:
             BusClosedError: The lifespan was never entered, or was left: a stream acknowledged now would stay silent.
         """
-        self._pump.check_open()
-        return self._listeners.add(listener)
+
+        def tap(notification: BusNotification) -> None:
+            event = event_from_wire(notification.method, notification.params)
+            if event is not None:
+                listener(event)
+
+        return self._registry.tap(tap, uris_of(listener))
 
     async def notify_tools_changed(self) -> None:
         """Tell that the list of tools changed; for code outside a request. Raises as `publish` does."""
@@ -388,15 +295,6 @@ class McpSubscriptions:
         """
         await self.publish(ResourceUpdated(uri))
 
-    def stats(self) -> McpStats:
-        """What has been counted up to now."""
-        return McpStats(
-            ready=self._pump.ready and (not self._installed or self._registry.stats().ready),
-            listeners=len(self._listeners),
-            delivered=self._delivery.delivered,
-            coalesced=self._delivery.coalesced,
-            ignored=self._pump.ignored,
-            gaps=self._pump.gaps,
-            listener_errors=self._delivery.listener_errors,
-            streams=self._registry.stats() if self._installed else None,
-        )
+    def stats(self) -> SubscriptionStats:
+        """What has been counted up to now; `taps` are the listeners of `subscribe`."""
+        return self._registry.stats()

@@ -1,4 +1,4 @@
-"""What one stream has still to be told, coalesced: the part of a stream that the registry holds."""
+"""The mailbox of a stream: the changes that wait to be read, coalesced."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 import anyio
 
 from notification_bus.notification import BusNotification
-from notification_bus.subscriptions._methods import Key, uri_of
+from notification_bus.subscriptions._keys import Key, uri_of
 
 __all__ = ["Mailbox"]
 
@@ -66,7 +66,7 @@ class Mailbox:
         self._wake()
 
     def forget(self, key: Key) -> None:
-        """Wait for a key no more. What waits under it is not told."""
+        """Stop waiting for a key and drop its pending change."""
         self.keys = tuple(known for known in self.keys if known != key)
         self._pending.pop(key, None)
 
@@ -78,7 +78,7 @@ class Mailbox:
 
     def wait(self) -> Awaitable[None]:
         """Wait for a change, or the end. For one reader at a time."""
-        # A bare future where there is asyncio: of all that a stream does for a change, an anyio.Event cost the most.
+        # A bare future on asyncio: an anyio.Event was the largest part of the cost of a change.
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:

@@ -13,22 +13,22 @@ from notification_bus.bus import NotificationBus
 from notification_bus.errors import BusNotReadyError
 from notification_bus.notification import BusNotification
 
-__all__ = ["Pump"]
+__all__ = ["LONGEST_PAUSE", "Pump"]
 
 _logger = logging.getLogger("notification_bus.subscriptions")
 
 _TURN: Final = 64
 """Notifications taken from a bus that never waits before the event loop gets a turn."""
 
-_LONGEST_PAUSE: Final = 2.0
-"""Seconds before a broken subscription is made anew, at most; a subscription that lasted longer was a healthy one."""
+LONGEST_PAUSE: Final = 2.0
+"""Seconds before a broken subscription or stream is made anew, at most. One that lasted longer was a healthy one."""
 
 
 class Pump:
     """Enters a bus, subscribes to it for as long as the pump lives, and hands on what it hears.
 
-    A bus of this project mends itself, so its subscription never ends. One that a user wrote may raise or end; it is
-    subscribed to again, after a pause that grows, and a gap is announced.
+    A bus of this project reconnects by itself, so its subscription never ends. One that a user wrote may raise or end;
+    it is subscribed to again, after a pause that grows, and a gap is announced.
 
     Args:
         bus: The bus; entered where it is a context manager.
@@ -53,6 +53,8 @@ class Pump:
         self._entered = anyio.Event()
         self._refusal: Exception | None = None
         self._ready = anyio.Event()
+        self.owes_gap = False
+        """Whether the next subscription begins with a gap, since changes before it may have been missed."""
         self._trouble: Exception | None = None
         self._task = BackgroundTask(self._run, "notification_bus.subscriptions pump")
 
@@ -72,12 +74,12 @@ class Pump:
             raise self._refusal
 
     async def wait_ready(self) -> None:
-        """Wait until the subscription is ready, for ever if need be."""
+        """Wait until the subscription is ready, without a limit."""
         while not self._ready.is_set():
             await self._ready.wait()
 
     def not_ready(self, timeout: float) -> BusNotReadyError:
-        """The error for whoever has waited long enough."""
+        """Return the error for a caller that has waited long enough."""
         cause = self._trouble
         said = f": {type(cause).__name__}: {cause}" if cause is not None else ", and has not said why"
         error = BusNotReadyError(
@@ -119,18 +121,18 @@ class Pump:
                 _logger.warning("closing the bus failed", exc_info=True)
 
     async def _subscribe_again_and_again(self) -> None:
-        backoff = Backoff(_LONGEST_PAUSE, self._random)
-        was_ready = warned = False
+        backoff = Backoff(LONGEST_PAUSE, self._random)
+        warned = False
         while True:
             since = anyio.current_time()
             try:
                 async with self._bus.subscribe() as notifications:
                     if warned:
                         _logger.info("subscribed to the bus again")
-                    if was_ready:
-                        # What was published since the subscription broke has reached nobody here.
+                    if self.owes_gap:
                         self._gap()
-                    was_ready = True
+                    # What is published between this subscription and the next one does not reach this node.
+                    self.owes_gap = True
                     since = anyio.current_time()
                     self._ready.set()
                     await self._read(notifications)
@@ -139,7 +141,7 @@ class Pump:
                 trouble = exc
             if self._ready.is_set():
                 self._ready = anyio.Event()
-                if anyio.current_time() - since > _LONGEST_PAUSE:
+                if anyio.current_time() - since > LONGEST_PAUSE:
                     # One that breaks as soon as it is made must not be made in a tight loop, nor warned of each time.
                     backoff.reset()
                     warned = False

@@ -1,4 +1,4 @@
-"""Hear of the shutdown when it is signalled: servers wait for open streams before they run the lifespan's end."""
+"""Signal handlers that begin a drain: servers wait for open streams before they leave the lifespan."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class SignalChain:
-    """While it is on, a drain begins in this event loop when the process is asked to stop, before whoever is asked now.
+    """Begins a drain in this event loop on SIGTERM or SIGINT, before handlers set earlier run.
 
     Handlers are chained, never replaced: servers and libraries have theirs. Where a signal would end the process at
     once, as SIGTERM does over stdio, it does so after the drain, or when it comes again. A signal that is ignored, or
@@ -35,13 +35,8 @@ class SignalChain:
         self._installed: list[tuple[signal.Signals, Any, Any]] = []
         self.renew()
 
-    @property
-    def loop(self) -> object:
-        """The event loop that hears of the signals."""
-        return self._loop
-
     def renew(self) -> None:
-        """Chain to whoever has taken a signal over since: FastMCP enters the lifespan before uvicorn takes them."""
+        """Chain to handlers that were set since: FastMCP enters the lifespan before uvicorn sets its own."""
         if self._on:
             for number in _SIGNALS:
                 current = signal.getsignal(number)
@@ -85,7 +80,7 @@ class SignalChain:
         return self._on and os.getpid() == self._process
 
     def take_back(self) -> None:
-        """Put the handlers back, where nobody has chained on top of them; there they only pass the signal on."""
+        """Restore the earlier handlers. A handler that was chained to since stays, and only passes the signal on."""
         self._on = False
         if threading.current_thread() is not threading.main_thread() or os.getpid() != self._process:
             return

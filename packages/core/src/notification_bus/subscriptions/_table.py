@@ -1,4 +1,4 @@
-"""The streams of one node: who is open, who is arriving, and whose final result is awaited."""
+"""The streams of one node: which are open or opening, what each waits for, and whose final result is awaited."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator
@@ -6,24 +6,29 @@ from contextlib import contextmanager
 
 import anyio
 
+from notification_bus.notification import BusNotification
+from notification_bus.subscriptions._keys import LIST_METHODS, Key, ancestors
 from notification_bus.subscriptions._mailbox import Mailbox
-from notification_bus.subscriptions._router import Router
 from notification_bus.subscriptions.errors import SubscriptionLimitError, SubscriptionsClosedError
+from notification_bus.subscriptions.options import RegistryOptions
 
 __all__ = ["StreamTable"]
 
 
 class StreamTable:
-    """Keyed by the table's own handles, never by a client's id: two clients may pick the same.
+    """The mailboxes of open streams, indexed by key, so that a notification costs only the streams that match.
 
-    Everything but the waiting is synchronous, and belongs to one event loop.
+    Streams are identified by their mailbox, never by the client's id: two clients may pick the same. Everything but
+    the waiting is synchronous and belongs to one event loop.
     """
 
-    def __init__(self, router: Router, max_streams: int, counts: Counter[str]) -> None:
-        self._router = router
-        self._max_streams = max_streams
+    def __init__(self, options: RegistryOptions, counts: Counter[str]) -> None:
+        self._options = options
         self._counts = counts
+        # Dictionaries as ordered sets: the order of delivery is the order of opening, on every run.
         self._open: dict[Mailbox, None] = {}
+        self._by_key: dict[Key, dict[Mailbox, None]]
+        self._clear_index()
         self._arriving: set[anyio.CancelScope] = set()
         self._deferred: set[object] = set()
         self._abandoned: deque[Mailbox] = deque()
@@ -40,6 +45,11 @@ class StreamTable:
         return len(self._arriving)
 
     @property
+    def uris(self) -> int:
+        """Different URIs that streams watch."""
+        return len(self._by_key) - len(LIST_METHODS)
+
+    @property
     def waiting(self) -> int:
         """Final results that a drain waits for."""
         self._sweep()
@@ -52,6 +62,56 @@ class StreamTable:
     def __iter__(self) -> Iterator[Mailbox]:
         return iter(self._open)
 
+    # Routing
+
+    def put(self, key: Key, notification: BusNotification) -> int:
+        """Put a change into the mailbox of each stream that waits for it; return how many there are."""
+        group = self._by_key.get(key, ())
+        for mailbox in group:
+            mailbox.put(key, notification)
+        if self._options.sub_resources and isinstance(key, str) and self.uris:
+            return len(group) + self._put_below(key, notification, set(group))
+        return len(group)
+
+    def _put_below(self, uri: str, notification: BusNotification, told: set[Mailbox]) -> int:
+        """Put a change into the mailboxes of streams that watch a URI above it, once each, under the nearest one."""
+        before = len(told)
+        for above in ancestors(uri, self._options.max_uri_length):
+            for mailbox in self._by_key.get(above, ()):
+                if mailbox not in told:
+                    told.add(mailbox)
+                    mailbox.put_below(above, uri, notification)
+        return len(told) - before
+
+    def is_watched(self, uri: str) -> bool:
+        """Return whether any stream would be told of a change of `uri`."""
+        if uri in self._by_key:
+            return True
+        if not self._options.sub_resources or not self.uris:
+            return False
+        return any(above in self._by_key for above in ancestors(uri, self._options.max_uri_length))
+
+    def watch(self, mailbox: Mailbox, uri: str) -> None:
+        """Add a URI to what an open stream waits for."""
+        mailbox.keys = (*mailbox.keys, uri)
+        self._by_key.setdefault(uri, {})[mailbox] = None
+
+    def unwatch(self, mailbox: Mailbox, uri: str) -> None:
+        """Remove a URI from what an open stream waits for."""
+        mailbox.forget(uri)
+        self._unindex(uri, mailbox)
+
+    def _unindex(self, key: Key, mailbox: Mailbox) -> None:
+        if (group := self._by_key.get(key)) is not None:
+            group.pop(mailbox, None)
+            if not group and isinstance(key, str):
+                del self._by_key[key]
+
+    def _clear_index(self) -> None:
+        self._by_key = {key: {} for key in range(len(LIST_METHODS))}
+
+    # Opening and closing
+
     def check_open(self) -> None:
         """Raise `SubscriptionsClosedError` after the signal to shut down."""
         if self.draining:
@@ -61,16 +121,17 @@ class StreamTable:
 
     @contextmanager
     def arrival(self, scope: anyio.CancelScope) -> Generator[None]:
-        """Hold a place for a stream that has to wait before it can be opened; the signal to shut down ends the waiting.
+        """Hold a place for a stream that has to wait before it can be opened; the shutdown signal ends the waiting.
 
         Raises:
-            SubscriptionsClosedError: The signal came before, or meanwhile.
-            SubscriptionLimitError: There is no place.
+            SubscriptionsClosedError: The shutdown was signalled before, or meanwhile.
+            SubscriptionLimitError: `max_streams` streams are open or opening.
         """
         self.check_open()
         self._sweep()
-        if (taken := len(self._open) + len(self._arriving)) >= self._max_streams:
-            raise SubscriptionLimitError("max_streams", taken, self._max_streams)
+        allowed = self._options.max_streams
+        if (taken := len(self._open) + len(self._arriving)) >= allowed:
+            raise SubscriptionLimitError("max_streams", taken, allowed)
         self._arriving.add(scope)
         try:
             with scope:
@@ -81,39 +142,37 @@ class StreamTable:
             self._check_idle()
 
     def add(self, mailbox: Mailbox) -> None:
+        """Open a stream."""
         self._open[mailbox] = None
-        self._router.add(mailbox)
+        for key in mailbox.keys:
+            self._by_key.setdefault(key, {})[mailbox] = None
         self._counts["opened"] += 1
 
     def remove(self, mailbox: Mailbox) -> None:
-        """The stream has been left."""
+        """Forget a stream that has been left. Does nothing for one that is not known."""
         mailbox.discard()
         if mailbox in self._open:
             del self._open[mailbox]
             self._counts["coalesced"] += mailbox.coalesced
-            self._router.remove(mailbox)
+            for key in mailbox.keys:
+                self._unindex(key, mailbox)
             self._check_idle()
 
-    def watch(self, mailbox: Mailbox, uri: str) -> None:
-        """Let a stream that has not ended carry the updates of one more resource."""
-        self._router.watch(mailbox, uri)
-
-    def unwatch(self, mailbox: Mailbox, uri: str) -> None:
-        """Let it carry them no more."""
-        self._router.unwatch(mailbox, uri)
-
     def end(self, mailbox: Mailbox) -> None:
-        """Let the stream read what waits, and end."""
-        self._router.remove(mailbox)
+        """Let a stream end once it has been told what waits."""
+        for key in mailbox.keys:
+            self._unindex(key, mailbox)
         mailbox.close()
 
     def abandon(self, mailbox: Mailbox) -> None:
-        """Nobody can read this any more. Safe from any thread."""
+        """Note a stream that was garbage-collected without being left. Safe from any thread."""
         self._abandoned.append(mailbox)
 
     def _sweep(self) -> None:
         while self._abandoned:
             self.remove(self._abandoned.popleft())
+
+    # Draining
 
     def defer(self) -> Callable[[], None]:
         """Make a drain wait until the returned function is called."""
@@ -127,9 +186,9 @@ class StreamTable:
         return handed_over
 
     def begin_drain(self) -> None:
-        """End every stream gracefully, and let none in any more."""
+        """End every stream gracefully and open no more."""
         self.draining = True
-        self._router.clear()
+        self._clear_index()
         for mailbox in self._open:
             mailbox.close()
         for scope in list(self._arriving):
@@ -148,6 +207,6 @@ class StreamTable:
             self._idle = None
 
     def clear(self) -> None:
-        """End what is still open, at once."""
+        """End every stream at once."""
         for mailbox in list(self._open):
             self.remove(mailbox)

@@ -1,4 +1,4 @@
-"""What a client's `listen` is refused for, and what a server's own set-up is refused for."""
+"""The errors of a registry: refused listens and invalid options."""
 
 from typing import Literal, TypeAlias
 
@@ -24,7 +24,7 @@ _REMEDY: dict[Limit, str] = {
 
 
 class InvalidFilterError(NotificationBusError, ValueError):
-    """What was sent as a filter is none. Says which member, what it holds, and what it may hold."""
+    """The value is not a filter. Says which member is wrong, what it holds, and what it may hold."""
 
 
 class InvalidSubscriptionIdError(NotificationBusError, TypeError):
@@ -37,7 +37,7 @@ class SubscriptionLimitError(NotificationBusError, RuntimeError):
     def __init__(self, limit: Limit, value: int, allowed: int) -> None:
         super().__init__(f"{value} {_REMEDY[limit].format(allowed=allowed)}")
         self.limit: Limit = limit
-        """The name of the option that sets it. Of the three, only `max_streams` is not the client's to mend."""
+        """The name of the option that sets it. A client can avoid all but `max_streams`."""
         self.value = value
         self.allowed = allowed
 

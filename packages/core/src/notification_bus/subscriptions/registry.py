@@ -1,9 +1,9 @@
-"""The streams that this process holds, and the one way by which notifications reach them."""
+"""The registry: the streams of this process, fed by one subscription to a bus."""
 
 import logging
 import random
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic
@@ -18,12 +18,12 @@ from notification_bus.bus import NotificationBus
 from notification_bus.errors import NotificationBusError
 from notification_bus.notification import DEFAULT_MAX_BODY, GAP, BusNotification, encode_body
 from notification_bus.subscriptions._gaps import GapSchedule
+from notification_bus.subscriptions._keys import LIST_KEYS, UPDATED, uri_of
 from notification_bus.subscriptions._mailbox import Mailbox
-from notification_bus.subscriptions._methods import UPDATED, uri_of
 from notification_bus.subscriptions._pump import Pump
-from notification_bus.subscriptions._router import Router
 from notification_bus.subscriptions._signals import SignalChain
 from notification_bus.subscriptions._table import StreamTable
+from notification_bus.subscriptions._taps import Tap, Taps
 from notification_bus.subscriptions.errors import InvalidSubscriptionIdError, SubscriptionLimitError
 from notification_bus.subscriptions.filter import Capabilities, SubscriptionFilter
 from notification_bus.subscriptions.options import RegistryOptions, RegistryOptionValues
@@ -38,13 +38,13 @@ _TURN: Final = 64
 """Notifications published without a bus before the event loop gets a turn."""
 
 _STEP: Final = 0.01
-"""Seconds between two looks at who is to be told of a gap: nobody sees less, and ten thousand timers cost more."""
+"""Seconds between two checks of which streams are due to be told of a gap: cheaper than a timer for each."""
 
 
 class SubscriptionRegistry(ReferenceCounted):
     """The live streams of one node, fed by a bus.
 
-    It is entered before use, as often as one likes, and stopped by the last exit; it may be entered again, also on
+    Enter it before use, any number of times; the last exit stops it. It may be entered again afterwards, also on
     another event loop. Entering enters the bus, too, and does not wait for the broker: an application comes up while
     its broker is down. Opening a *stream* waits for the bus, since an acknowledged stream that misses the next change
     is worse than none.
@@ -85,8 +85,8 @@ class SubscriptionRegistry(ReferenceCounted):
 
     def _reset(self) -> None:
         options = self.options
-        self._router = Router(sub_resources=options.sub_resources, longest=options.max_uri_length)
-        self._table = StreamTable(self._router, options.max_streams, self._counts)
+        self._table = StreamTable(options, self._counts)
+        self._taps = Taps(self._counts, self._floods, options.max_uri_length)
         self._gaps = GapSchedule(options.gap_spread, options.gap_interval, random=random.random, shuffle=random.shuffle)
         self._pump: Pump | None = None
         self._telling: BackgroundTask | None = None
@@ -125,42 +125,78 @@ class SubscriptionRegistry(ReferenceCounted):
             self._streak = 0
             await turn()
 
-    def listen(self, subscription_id: SubscriptionId, filter: SubscriptionFilter) -> SubscriptionStream:  # noqa: A002  # the protocol's word
+    def listen(
+        self,
+        subscription_id: SubscriptionId,
+        filter: SubscriptionFilter,  # noqa: A002  # the protocol's word
+        *,
+        capabilities: Capabilities | None = None,
+        authorize: Callable[[SubscriptionFilter], Awaitable[SubscriptionFilter]] | None = None,
+        keep_empty: bool = False,
+    ) -> SubscriptionStream:
         """A stream: `async with registry.listen(id, filter) as stream: async for message in stream: …`.
 
-        Entering it waits for the bus where it is not ready yet, at most `ready_timeout`, and raises then: nothing owes
-        such a stream what it would miss, and a client that asks again may well reach a replica whose broker answers.
+        Entering it waits for the bus if that is not ready yet, at most `ready_timeout`, and then raises: a stream
+        acknowledged before could miss changes, and a client that asks again may reach a replica whose broker answers.
         Once the bus has been ready it owes a gap after each outage, so streams stay open through one, and may be
-        opened in one: they are told of everything afterwards.
+        opened during one: they are told of everything afterwards.
 
         Args:
-            subscription_id: The id of the client's request, int or str; it is given back as it is. Streams are told
-                apart without it: two clients may pick the same.
-            filter: What the client asks for; narrowed here to what this server can push.
+            subscription_id: The id of the client's request, int or str; it is given back unchanged. It need not be
+                unique.
+            filter: What the client asks for. It is narrowed here, once, to what can be pushed.
+            capabilities: What can be pushed to this client; `None` takes the registry's.
+            authorize: Called with the narrowed filter, which is within the limits; returns what of it this client may
+                watch. It cannot widen the filter. What it raises is raised on entering.
+            keep_empty: Keep the stream open although nothing was accepted, whatever the option `end_empty` says: for a
+                stream that is widened by `watch`.
 
         Raises:
             SubscriptionsClosedError: On entering, after the signal to shut down.
-            SubscriptionLimitError: On entering, where the filter or the number of streams is too large.
-            InvalidSubscriptionIdError: On entering, where the id is of another type.
-            BusNotReadyError: On entering, where the bus has not become ready in time. Names the cause.
-            BusClosedError: On entering, where the registry is not open.
+            SubscriptionLimitError: On entering, if the filter or the number of streams is too large.
+            InvalidSubscriptionIdError: On entering, if the id is of another type.
+            BusNotReadyError: On entering, if the bus has not become ready in time. Names the cause.
+            BusClosedError: On entering, if the registry is not open.
         """
-        return SubscriptionStream(subscription_id, partial(self._admit, subscription_id, filter))
+        admit = partial(self._admit, subscription_id, filter, capabilities, authorize, keep_empty=keep_empty)
+        return SubscriptionStream(subscription_id, admit)
 
-    def narrow(self, filter: SubscriptionFilter) -> SubscriptionFilter:  # noqa: A002  # as above
-        """What `listen` would accept of a filter; for those who narrow it further, per caller, before they listen.
+    def tap(self, function: Tap, uris: Iterable[str] | None = None) -> Callable[[], None]:
+        """Call a function with the changes that reach this node: the four kinds that streams carry.
+
+        For what is not a client's stream: a cache, or the listeners of a framework. A change is told at once, and equal
+        ones once in 20 ms at most. After a gap the function is called for all three lists, and for the resources in
+        `uris`, or else the last 1,024 that were updated. So it is after the first confirmation of a bus that was not
+        ready yet.
+
+        Args:
+            function: Called in the registry's event loop. What it raises is counted and logged.
+            uris: The resources whose updates it is called with; `None` for all.
+
+        Returns:
+            A function that removes the tap; it may be called any number of times.
+
+        Raises:
+            BusClosedError: The registry is not open.
+        """
+        self._check_open()
+        if self._pump is not None and not self._pump.ready:
+            self._pump.owes_gap = True
+        return self._taps.add(function, uris)
+
+    def narrow(self, filter: SubscriptionFilter, capabilities: Capabilities | None = None) -> SubscriptionFilter:  # noqa: A002  # as above
+        """Return what `listen` would accept of a filter.
 
         Raises:
             SubscriptionLimitError: What remains names too many URIs, or one that is too long.
         """
-        accepted = filter.narrow(self.capabilities)
+        accepted = filter.narrow(self.capabilities if capabilities is None else capabilities)
         uris = accepted.resource_subscriptions
         self._check_limits(len(uris), max(map(len, uris), default=0))
         return accepted
 
-    def _admits(self, taken: int, uri: str) -> bool:
-        # The filter looks at the URI itself.
-        if SubscriptionFilter(resource_subscriptions=(uri,)).narrow(self.capabilities).is_empty:
+    def _admits(self, capabilities: Capabilities | None, taken: int, uri: str) -> bool:
+        if self.narrow(SubscriptionFilter(resource_subscriptions=(uri,)), capabilities).is_empty:
             return False
         self._check_limits(taken + 1, len(uri))
         return True
@@ -172,12 +208,12 @@ class SubscriptionRegistry(ReferenceCounted):
             raise SubscriptionLimitError("max_uri_length", longest, self.options.max_uri_length)
 
     def is_subscribed(self, uri: str) -> bool:
-        """Whether a stream of *this node* watches a resource.
+        """Whether a stream or tap of *this node* watches a resource.
 
-        Use it to skip work that only serves those streams. Never use it to decide whether to publish: other replicas
+        Use it to skip work that only serves those. Never use it to decide whether to publish: other replicas
         hold other streams.
         """
-        return self._router.is_watched(uri)
+        return self._table.is_watched(uri) or self._taps.is_watched(uri)
 
     async def wait_ready(self, timeout: float | None = None) -> None:
         """Wait until what is published anywhere reaches this node, for those who want to fail fast.
@@ -255,7 +291,8 @@ class SubscriptionRegistry(ReferenceCounted):
         return SubscriptionStats(
             streams=table.streams,
             arriving=table.arriving,
-            uris=self._router.uris,
+            uris=table.uris,
+            taps=len(self._taps),
             ready=self._home is not None and (pump is None or pump.ready),
             draining=table.draining,
             **self._counts | {"coalesced": table.coalesced},
@@ -279,6 +316,7 @@ class SubscriptionRegistry(ReferenceCounted):
     async def _stop(self) -> None:
         await self.drain()
         self._table.clear()
+        await self._taps.aclose()
         if self._telling is not None:
             self._telling.cancel()
             await self._telling.wait()
@@ -289,37 +327,43 @@ class SubscriptionRegistry(ReferenceCounted):
     def _forget(self) -> None:
         self._reset()
 
-    async def _admit(self, subscription_id: object, requested: SubscriptionFilter) -> Admitted:
+    async def _admit(
+        self,
+        subscription_id: object,
+        requested: SubscriptionFilter,
+        capabilities: Capabilities | None,
+        authorize: Callable[[SubscriptionFilter], Awaitable[SubscriptionFilter]] | None,
+        *,
+        keep_empty: bool,
+    ) -> Admitted:
+        options, table, pump = self.options, self._table, self._pump
         try:
-            return await self._open(subscription_id, requested)
+            table.check_open()
+            self._check_open()
+            if not isinstance(subscription_id, int | str) or isinstance(subscription_id, bool):
+                raise InvalidSubscriptionIdError(
+                    f"the id of a stream is {type(subscription_id).__name__} {subscription_id!r}: "
+                    "give the id of the client's request, an int or a str"
+                )
+            # The limits come before `authorize`, which may have to ask a database about each URI.
+            accepted = self.narrow(requested, capabilities)
+            if authorize is not None:
+                accepted = accepted.intersect(await authorize(accepted))
+            with table.arrival(anyio.move_on_after(options.ready_timeout)):
+                if pump is not None:
+                    await pump.wait_ready()
+            if pump is not None and not pump.ready:
+                raise pump.not_ready(options.ready_timeout)
         except NotificationBusError:
             self._counts["refused"] += 1
             raise
-
-    async def _open(self, subscription_id: object, requested: SubscriptionFilter) -> Admitted:
-        options, table, pump = self.options, self._table, self._pump
-        table.check_open()
-        self._check_open()
-        if not isinstance(subscription_id, int | str) or isinstance(subscription_id, bool):
-            raise InvalidSubscriptionIdError(
-                f"the id of a stream is {type(subscription_id).__name__} {subscription_id!r}: "
-                "give the id of the client's request, an int or a str"
-            )
-        accepted = self.narrow(requested)
-        with table.arrival(anyio.move_on_after(options.ready_timeout)):
-            if pump is not None:
-                await pump.wait_ready()
-        if pump is not None and not pump.ready:
-            raise pump.not_ready(options.ready_timeout)
         # From here on nothing waits: the stream is in the index before anything that its acknowledgment could precede.
         mailbox = Mailbox(accepted.keys(), self._gaps.number)
         table.add(mailbox)
-        if options.end_empty and accepted.is_empty and not accepted.extra:
+        if options.end_empty and not keep_empty and accepted.is_empty and not accepted.extra:
             table.end(mailbox)
-        lifetime = options.max_lifetime
-        return Admitted(
-            mailbox, accepted, table, self._admits, None if lifetime is None else anyio.current_time() + lifetime
-        )
+        deadline = None if options.max_lifetime is None else anyio.current_time() + options.max_lifetime
+        return Admitted(mailbox, accepted, table, partial(self._admits, capabilities), deadline)
 
     def _receive(self, notification: BusNotification) -> None:
         """Take what the bus yields. One that cannot be handled must not deafen the node to those that come after it."""
@@ -329,17 +373,13 @@ class SubscriptionRegistry(ReferenceCounted):
             self._malformed(f"the bus yielded {type(notification).__name__}, which failed: {type(exc).__name__}: {exc}")
 
     def _route(self, notification: BusNotification) -> None:
-        counts = self._counts
+        counts, method = self._counts, notification.method
         counts["received"] += 1
-        method = notification.method
-        if method == UPDATED:
-            uri = uri_of(notification)
-            if uri is None:
-                self._malformed("an update came without a URI")
-            else:
-                counts["delivered"] += self._router.updated(uri, notification)
-        elif (reached := self._router.list_changed(notification)) is not None:
-            counts["delivered"] += reached
+        key = uri_of(notification) if method == UPDATED else LIST_KEYS.get(method)
+        if key is not None:
+            counts["delivered"] += self._table.put(key, notification) + self._taps.put(key, notification)
+        elif method == UPDATED:
+            self._malformed("an update came without a URI")
         elif method == GAP.method:
             self._hear_gap()
         else:
@@ -351,6 +391,7 @@ class SubscriptionRegistry(ReferenceCounted):
 
     def _hear_gap(self) -> None:
         self._counts["gaps"] += 1
+        self._taps.put_everything()
         if self._bus is None:
             self._tell_all(list(self._table))
         elif self._table.streams:

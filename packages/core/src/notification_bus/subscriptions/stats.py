@@ -18,6 +18,9 @@ class SubscriptionStats:
     uris: int = 0
     """Different URIs that streams of this node watch now."""
 
+    taps: int = 0
+    """Functions registered by `tap` now."""
+
     ready: bool = False
     """Whether what is published anywhere reaches this node: always, where there is no bus and the registry is open."""
 
@@ -34,10 +37,10 @@ class SubscriptionStats:
     """Notifications that reached this node."""
 
     delivered: int = 0
-    """Changes put into the mailboxes of streams, counted for each stream."""
+    """Changes put into the mailboxes of streams or noted for taps, counted for each of them."""
 
     coalesced: int = 0
-    """Of these, how many took the place of one that had not been read yet: the sign of slow clients."""
+    """Of these, how many replaced an equal one that had not been told yet: the sign of slow clients."""
 
     ignored: int = 0
     """Notifications of a method that no stream can carry (progress, log, tasks), skipped."""
@@ -50,3 +53,6 @@ class SubscriptionStats:
 
     told: int = 0
     """Times that a stream was told of a gap: all of its filter marked as changed."""
+
+    tap_errors: int = 0
+    """Times that a tap raised."""

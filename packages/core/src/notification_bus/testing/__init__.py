@@ -9,11 +9,12 @@ only module here that needs pytest, which is why it is not imported by this one)
 
 from notification_bus.testing._proxy import FaultProxy
 from notification_bus.testing.brokerbus import BrokerBusHarness, ConnectionWire
+from notification_bus.testing.check import Check, Claim, Level, Need
+from notification_bus.testing.checks import CHECKS
 from notification_bus.testing.context import Context
 from notification_bus.testing.faulty import FaultyLink
 from notification_bus.testing.harness import Capabilities, DeafLink, FullHarness, Harness, Link, Observed, Wire
 from notification_bus.testing.harnesses import BrokerHarness, MemoryHarness, url_harness
-from notification_bus.testing.manifest import MANIFEST, Check, Claim, Level, Need, find_check
 from notification_bus.testing.outcome import CheckFailedError, KnownFailure, Outcome, Result, UntestableError
 from notification_bus.testing.pump import Pump
 from notification_bus.testing.report import Header, describe
@@ -24,7 +25,7 @@ from notification_bus.testing.timing import Timing
 from notification_bus.testing.wires import WireFactory, find_wire
 
 __all__ = [
-    "MANIFEST",
+    "CHECKS",
     "BrokerBusHarness",
     "BrokerHarness",
     "Capabilities",
@@ -57,7 +58,6 @@ __all__ = [
     "WireFactory",
     "describe",
     "examine_harness",
-    "find_check",
     "find_wire",
     "iter_suite",
     "load_harness",

@@ -5,8 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final, TypeAlias, cast
 
 from notification_bus.bus import NotificationBus
+from notification_bus.testing.check import Check, Need
 from notification_bus.testing.harness import Capabilities, Harness, Link, Wire
-from notification_bus.testing.manifest import Check, Need
 
 __all__ = ["Hooks"]
 

@@ -14,14 +14,15 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
+from notification_bus import JsonValue
 from notification_bus.bus import NotificationBus
-from notification_bus.notification import BusNotification, JsonValue
+from notification_bus.notification import BusNotification
 from notification_bus.testing._hooks import Hooks
 from notification_bus.testing._process import Child, start_child
 from notification_bus.testing._tasks import run_in_new_loop
 from notification_bus.testing._watch import Watch
+from notification_bus.testing.check import Check
 from notification_bus.testing.harness import Capabilities, Link, Wire
-from notification_bus.testing.manifest import Check
 from notification_bus.testing.outcome import CheckFailedError, UntestableError
 from notification_bus.testing.pump import NUMBERED, Pump, number_of
 from notification_bus.testing.timing import Timing

@@ -17,8 +17,8 @@ from typing import ClassVar, Final, cast
 import pytest
 
 from notification_bus.testing._tasks import base_backend
+from notification_bus.testing.checks import CHECKS
 from notification_bus.testing.harness import Harness
-from notification_bus.testing.manifest import MANIFEST
 from notification_bus.testing.outcome import KnownFailure, Result
 from notification_bus.testing.report import describe
 from notification_bus.testing.runner import run_check
@@ -68,7 +68,7 @@ class BusContract:
         """Make a test of each check on each async library."""
         if metafunc.definition.originalname == "test_contract":
             backends = type(self).backends
-            cases = [(check.id, backend) for check in MANIFEST for backend in backends]
+            cases = [(check.id, backend) for check in CHECKS.values() for backend in backends]
             ids = [f"{id_}-{backend}" for id_, backend in cases]
             metafunc.parametrize(("contract_check", "contract_backend"), cases, ids=ids)
 
@@ -100,8 +100,7 @@ class BusContract:
         """What the class declares fits the kit and the harness, which does what it says."""
         cls = type(self)
         _summary(request.config).expect_honest(request, harness, next(iter(cls.backends), "asyncio"))
-        known = {check.id for check in MANIFEST}
-        stale = [failure.id for failure in cls.known_failures if failure.id not in known]
+        stale = [failure.id for failure in cls.known_failures if failure.id not in CHECKS]
         if stale:
             pytest.fail(f"known failures are declared for checks that do not exist: {', '.join(stale)}", pytrace=False)
         declared, run = set(harness.capabilities.backends), {base_backend(backend) for backend in cls.backends}
@@ -114,7 +113,7 @@ class BusContract:
 
 
 def _report(result: Result) -> str:
-    check = next(check for check in MANIFEST if check.id == result.id)
+    check = CHECKS[result.id]
     lines = [f"{check.id} on {result.backend} ({check.level}, rule {check.rule!r}): {check.behaviour}", result.reason]
     if result.detail:
         lines += ["", result.detail]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from notification_bus.testing.manifest import Level
+from notification_bus.testing.check import Level
 
 __all__ = ["CheckFailedError", "KnownFailure", "Outcome", "Result", "UntestableError"]
 

@@ -12,10 +12,10 @@ import anyio
 from notification_bus.testing._hooks import Hooks
 from notification_bus.testing._tasks import LoopThread, base_backend, start_loop
 from notification_bus.testing._watch import Watch
-from notification_bus.testing.checks import FUNCTIONS
+from notification_bus.testing.check import CLAIMS, Check
+from notification_bus.testing.checks import CHECKS
 from notification_bus.testing.context import Context, Setup
 from notification_bus.testing.harness import Harness
-from notification_bus.testing.manifest import CLAIMS, MANIFEST, Check, find_check
 from notification_bus.testing.outcome import KnownFailure, Result, UntestableError
 from notification_bus.testing.timing import Timing
 
@@ -55,11 +55,11 @@ def select_checks(patterns: Sequence[str] | None) -> tuple[Check, ...]:
         ValueError: A pattern matches nothing.
     """
     if patterns is None:
-        return MANIFEST
+        return tuple(CHECKS.values())
     for pattern in patterns:
-        if not any(fnmatchcase(check.id, pattern) for check in MANIFEST):
-            raise ValueError(f"no check is called {pattern!r}; they are {', '.join(check.id for check in MANIFEST)}")
-    return tuple(check for check in MANIFEST if any(fnmatchcase(check.id, pattern) for pattern in patterns))
+        if not any(fnmatchcase(id_, pattern) for id_ in CHECKS):
+            raise ValueError(f"no check is called {pattern!r}; they are {', '.join(CHECKS)}")
+    return tuple(check for check in CHECKS.values() if any(fnmatchcase(check.id, pattern) for pattern in patterns))
 
 
 def run_check(
@@ -81,7 +81,7 @@ def run_check(
         scale: How much more than usual to publish where the amount matters.
         known_failures: What this bus is known to fail.
     """
-    entry = find_check(check) if isinstance(check, str) else check
+    entry = CHECKS[check] if isinstance(check, str) else check
     hooks = Hooks(harness)
     result = _without_running(entry, hooks, backend)
     if result is None:
@@ -112,7 +112,7 @@ def iter_suite(
     """
     checks = select_checks(only)
     for known in known_failures:
-        if all(known.id != check.id for check in MANIFEST):
+        if known.id not in CHECKS:
             reason = f"a known failure is declared for {known.id!r}, and there is no such check: remove it"
             yield Result(id=known.id, backend="", outcome="failed", reason=reason)
     for backend in backends or harness.capabilities.backends:
@@ -239,12 +239,11 @@ def _execute(sequences: list[list[_Run]], setup: Setup, on_run: Callable[[str], 
 
 async def _run_one(run: _Run, setup: Setup) -> None:
     began = time.perf_counter()
-    function = FUNCTIONS[run.check.id]
     async with anyio.create_task_group() as tasks:
         run.context = Context(run.check, setup, tasks)
         try:
             with anyio.move_on_after(setup.timing.deadline * setup.copies) as scope:
-                await function(run.context)
+                await run.check.function(run.context)
             run.timed_out = scope.cancelled_caught
         except BaseException as exc:
             # A cancellation is as good an error as any here: nobody cancels this task.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from notification_bus.cli._command import CommandError
-from notification_bus.testing import MANIFEST, Check, KnownFailure
+from notification_bus.testing import CHECKS, Check, KnownFailure
 
 __all__ = ["Options", "group_of", "missing_library", "read_options"]
 
@@ -39,10 +39,10 @@ def read_options(arguments: argparse.Namespace) -> Options:
     Raises:
         CommandError: One makes no sense. Names it, and what would.
     """
-    checks = MANIFEST
+    checks = tuple(CHECKS.values())
     if arguments.only:
         wanted = {id_ for text in arguments.only for id_ in _ids("--only", text)}
-        checks = tuple(check for check in MANIFEST if check.id in wanted)
+        checks = tuple(check for check in CHECKS.values() if check.id in wanted)
     skipped: dict[str, str] = {}
     for text in arguments.skip:
         name, reason = _pair("--skip", text)
@@ -50,7 +50,7 @@ def read_options(arguments: argparse.Namespace) -> Options:
     known: list[KnownFailure] = []
     for text in arguments.known_failure:
         name, reason = _pair("--known-failure", text)
-        if all(check.id != name for check in MANIFEST):
+        if name not in CHECKS:
             raise CommandError(f"--known-failure: there is no check {name!r}{_meant(name, groups=False)}")
         # Where it is followed up is part of the reason here; what stands in its place is where it was declared.
         known.append(KnownFailure(name, reason, "declared by --known-failure"))
@@ -96,15 +96,17 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 
 def _ids(option: str, text: str) -> list[str]:
     """The ids that a text stands for: an id, a group, or a pattern such as `slow.*`."""
-    found = [check.id for check in MANIFEST if text in (check.id, group_of(check)) or fnmatchcase(check.id, text)]
+    found = [
+        check.id for check in CHECKS.values() if text in (check.id, group_of(check)) or fnmatchcase(check.id, text)
+    ]
     if not found:
         raise CommandError(f"{option}: there is no check or group {text!r}{_meant(text)}")
     return found
 
 
 def _meant(text: str, *, groups: bool = True) -> str:
-    ids = [check.id for check in MANIFEST]
-    names = [*dict.fromkeys(map(group_of, MANIFEST)), *ids] if groups else ids
+    ids = list(CHECKS)
+    names = [*dict.fromkeys(map(group_of, CHECKS.values())), *ids] if groups else ids
     close = get_close_matches(text, names, n=2, cutoff=0.7)
     did = f"; did you mean {' or '.join(close)}?" if close else ";"
     return f"{did} `notification-bus check --list` lists them"

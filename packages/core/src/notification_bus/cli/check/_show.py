@@ -9,7 +9,7 @@ from typing import Final
 from notification_bus.cli._terminal import Cell, Style, Terminal
 from notification_bus.cli.check._options import Options
 from notification_bus.cli.check._suite import Report
-from notification_bus.testing import MANIFEST, Result, find_check
+from notification_bus.testing import CHECKS, Result
 
 __all__ = ["print_list", "print_report"]
 
@@ -103,7 +103,7 @@ class _Table:
 def _rows(report: Report) -> Iterator[tuple[str, Result, str]]:
     """A line for each check; for each library and outcome where they differ."""
     found = {result.id for result in report.results}
-    known = [check.id for check in MANIFEST if check.id in found]
+    known = [check.id for check in CHECKS.values() if check.id in found]
     # What is about all of them comes last.
     ids = [*known, *sorted(found.difference(known))]
     for id_ in ids:
@@ -151,7 +151,7 @@ def _print_red(results: Sequence[Result], terminal: Terminal) -> None:
     result = results[0]
     terminal.line()
     try:
-        check = find_check(result.id)
+        check = CHECKS[result.id]
     except KeyError:  # what is about all of them
         where, behaviour = "", ""
     else:

@@ -1,9 +1,8 @@
-"""The checks, a module a group. Each is a plain `async` function of a `Context`, named by its id in the manifest."""
+"""The checks, one module for each group."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from types import ModuleType
-from typing import Final, TypeAlias, cast
+from typing import Final
 
+from notification_bus.testing.check import Check
 from notification_bus.testing.checks import (
     cancellation,
     closing,
@@ -20,14 +19,10 @@ from notification_bus.testing.checks import (
     subscription,
     wire,
 )
-from notification_bus.testing.context import Context
-from notification_bus.testing.manifest import MANIFEST
 
-__all__ = ["FUNCTIONS", "MODULES", "CheckFunction"]
+__all__ = ["CHECKS"]
 
-CheckFunction: TypeAlias = Callable[[Context], Awaitable[None]]
-
-MODULES: Final[tuple[ModuleType, ...]] = (
+_MODULES: Final = (
     delivery,
     readiness,
     subscription,
@@ -44,18 +39,7 @@ MODULES: Final[tuple[ModuleType, ...]] = (
     lifecycle,
 )
 
-_GROUPS: Final = frozenset(check.id.partition(".")[0] for check in MANIFEST)
-
-
-def _collect() -> dict[str, CheckFunction]:
-    functions: dict[str, CheckFunction] = {}
-    for module in MODULES:
-        for name in module.__all__:
-            group, _, rest = name.partition("_")
-            if group in _GROUPS:
-                functions[f"{group}.{rest}"] = cast("CheckFunction", getattr(module, name))
-    return functions
-
-
-FUNCTIONS: Final[Mapping[str, CheckFunction]] = _collect()
-"""The function of each check, by the check's id."""
+CHECKS: Final[dict[str, Check]] = {
+    value.id: value for module in _MODULES for value in vars(module).values() if isinstance(value, Check)
+}
+"""Every check by its id, in the order in which they run."""

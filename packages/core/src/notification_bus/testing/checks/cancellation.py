@@ -7,10 +7,9 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from notification_bus.notification import BusNotification
+from notification_bus.testing.check import check
 from notification_bus.testing.context import Context
 from notification_bus.testing.traffic import ECHO, publish_paced, shown
-
-__all__ = ["cancel_consumer_unwinds_in_stall", "cancel_next_is_survivable_and_lossless", "cancel_publish_propagates"]
 
 
 class _Call:
@@ -121,7 +120,9 @@ class _Reads:
         self.note(call)
 
 
+@check("cancel.next_is_survivable_and_lossless", "MUST", "never_ends")
 async def cancel_next_is_survivable_and_lossless(kit: Context) -> None:
+    """A cancelled read ends at once, loses nothing, and the next read goes on."""
     promised = "a cancelled read ends at once, cancelled"
     async with (
         kit.instance() as bus,
@@ -156,7 +157,9 @@ async def cancel_next_is_survivable_and_lossless(kit: Context) -> None:
     kit.expect(reads.received == reads.published, promised, f"{seen}, read in the order {shown(reads.received, 50)}")
 
 
+@check("cancel.publish_propagates", "MUST", "cancellation")
 async def cancel_publish_propagates(kit: Context) -> None:
+    """Cancelling a task inside `publish` cancels that task and nothing else, and its notification still arrives."""
     promised = "cancelling a task inside `publish` cancels that task"
     begun: list[int] = []
     async with kit.instance() as bus, kit.subscribed(bus) as pump:
@@ -182,7 +185,9 @@ async def cancel_publish_propagates(kit: Context) -> None:
         await publish_paced(kit, bus, 2, [pump], "after a cancelled `publish` the bus works for everybody else")
 
 
+@check("cancel.consumer_unwinds_in_stall", "MUST", "cancellation", needs={"stall"})
 async def cancel_consumer_unwinds_in_stall(kit: Context) -> None:
+    """A subscriber that is cancelled while the link is stalled leaves its subscription at once."""
     promised = "a subscriber that is cancelled while the link is stalled leaves its subscription at once"
     async with kit.link() as link, kit.instance(link=link) as bus:
         reading = kit.pump(bus, "a subscriber that reads")

@@ -9,16 +9,10 @@ import anyio
 from notification_bus.bus import NotificationBus
 from notification_bus.errors import BusClosedError
 from notification_bus.testing._tasks import is_pooled, running_tasks
+from notification_bus.testing.check import check
 from notification_bus.testing.context import Context
 from notification_bus.testing.harness import Link
 from notification_bus.testing.traffic import ECHO, HEALTHY, publish_paced, settle
-
-__all__ = [
-    "close_bounded_in_outage_and_overflow",
-    "close_ends_streams",
-    "close_idempotent_and_concurrent",
-    "close_leaves_nothing_and_publish_is_defined",
-]
 
 
 def _bound(kit: Context) -> float:
@@ -50,7 +44,9 @@ async def _close(kit: Context, buses: list[NotificationBus], how: str) -> None:
     kit.expect(problem is None, promised, f"closing {how} raised {problem!r}")
 
 
+@check("close.idempotent_and_concurrent", "MUST", "close")
 async def close_idempotent_and_concurrent(kit: Context) -> None:
+    """Closing twice, at the same time, or without ever having started is no error and does not hang."""
     async with kit.instance() as bus, kit.subscribed(bus) as pump:
         await publish_paced(kit, bus, 1, [pump], ECHO)
         await _close(kit, [bus], "an instance in use")
@@ -62,7 +58,9 @@ async def close_idempotent_and_concurrent(kit: Context) -> None:
         await _close(kit, [kit.build()], "an instance that was never started")
 
 
+@check("close.ends_streams", "MUST", "close")
 async def close_ends_streams(kit: Context) -> None:
+    """Closing an instance ends the loops of its subscribers normally."""
     promised = "closing the instance ends the loops of its subscribers, normally"
     async with kit.instance() as bus, kit.subscribed(bus) as first, kit.subscribed(bus) as second:
         pumps = [first, second]
@@ -77,7 +75,10 @@ async def close_ends_streams(kit: Context) -> None:
             kit.expect(pump.ended and pump.error is None, promised, pump)
 
 
+@check("close.bounded_in_outage_and_overflow", "MUST", "close", needs={"cut", "stall"})
 async def close_bounded_in_outage_and_overflow(kit: Context) -> None:
+    """Closing returns within the stated time while the broker is gone or frozen and every buffer is full."""
+
     async def refused(link: Link) -> None:
         await link.refuse()
 
@@ -107,7 +108,9 @@ async def close_bounded_in_outage_and_overflow(kit: Context) -> None:
             await link.restore()
 
 
+@check("close.leaves_nothing_and_publish_is_defined", "MUST", "close", needs={"two"})
 async def close_leaves_nothing_and_publish_is_defined(kit: Context) -> None:
+    """A closed instance leaves no task, thread or socket, refuses to publish at once and sends nothing more."""
     async with kit.instance() as peer, kit.subscribed(peer, "the peer's subscription") as witness:
         await publish_paced(kit, peer, 1, [witness], ECHO)
         tasks, threads, open_sockets = set(running_tasks()), set(threading.enumerate()), sockets()

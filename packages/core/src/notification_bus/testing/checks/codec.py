@@ -5,10 +5,9 @@ from typing import Any, Final
 
 from notification_bus.errors import NotificationTooLargeError
 from notification_bus.notification import BusNotification
+from notification_bus.testing.check import check
 from notification_bus.testing.context import Context
 from notification_bus.testing.traffic import ECHO, body_of_size, expect_arrival, expect_method, publish_paced
-
-__all__ = ["codec_deliveries_are_independent", "codec_size_limit_is_in_bytes", "codec_values_round_trip"]
 
 _METHOD: Final = "notifications/contract/value"
 
@@ -87,7 +86,9 @@ def _by_position(value: Any) -> dict[str, Any]:
     return {f"[{position}]": item for position, item in enumerate(value)}
 
 
+@check("codec.values_round_trip", "MUST", "complete", needs={"two"})
 async def codec_values_round_trip(kit: Context) -> None:
+    """Odd text and every JSON type arrive equal and of the same type."""
     promised = "values arrive equal and of the same type, text character by character"
     cases: list[tuple[str, dict[str, Any]]] = [
         *(("text as a value", {"text": text}) for text in _TEXTS),
@@ -119,7 +120,9 @@ def _nested(levels: int) -> list[Any]:
 _UNLIMITED: Final = 65_536
 
 
+@check("codec.size_limit_is_in_bytes", "MUST", "hand_off", needs={"two"})
 async def codec_size_limit_is_in_bytes(kit: Context) -> None:
+    """Bodies up to the stated number of bytes arrive whole, one byte more is refused, and the bus lives on."""
     limit = kit.capabilities.max_body
     size = limit or _UNLIMITED
     promised_whole = f"a body of {size} bytes arrives whole" + (", as `max_body` says" if limit else "")
@@ -156,7 +159,9 @@ async def codec_size_limit_is_in_bytes(kit: Context) -> None:
             )
 
 
+@check("codec.deliveries_are_independent", "MUST", "complete")
 async def codec_deliveries_are_independent(kit: Context) -> None:
+    """What one subscriber does to a notification is not seen by another."""
     promised = "what one subscriber does to a notification is not seen by another, nor by the publisher"
     params: dict[str, Any] = {"uri": "kit://shared", "list": [1, {"deep": []}]}
     wanted = BusNotification(_METHOD, params)

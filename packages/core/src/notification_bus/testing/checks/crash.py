@@ -2,14 +2,15 @@
 
 from notification_bus.notification import BusNotification
 from notification_bus.testing._process import FLOOD
+from notification_bus.testing.check import check
 from notification_bus.testing.context import Context
 from notification_bus.testing.pump import Pump
 from notification_bus.testing.traffic import HEALTHY, drive_until_heard, publish_paced
 
-__all__ = ["crash_peer_killed"]
 
-
+@check("crash.peer_killed", "MUST", "never_ends", needs={"process", "two"})
 async def crash_peer_killed(kit: Context) -> None:
+    """A peer killed in the middle of publishing harms nobody, and no half body is delivered."""
     async with (
         kit.instance() as here,
         kit.instance() as there,

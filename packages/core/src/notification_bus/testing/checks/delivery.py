@@ -6,23 +6,15 @@ from typing import TypeAlias
 
 from notification_bus.bus import NotificationBus
 from notification_bus.notification import BusNotification
+from notification_bus.testing.check import check
 from notification_bus.testing.context import Context
 from notification_bus.testing.pump import Pump
 from notification_bus.testing.traffic import ECHO, duplicates, publish_paced, settle, shown, window
 
-__all__ = [
-    "deliver_complete_when_healthy",
-    "deliver_cross_process",
-    "deliver_echo",
-    "deliver_fan_out",
-    "deliver_identical_kept",
-    "deliver_namespace_isolated",
-    "deliver_no_history",
-    "deliver_one_copy",
-]
 
-
+@check("deliver.fan_out", "MUST", "echo", needs={"two"})
 async def deliver_fan_out(kit: Context) -> None:
+    """A notification reaches every subscription of every instance once, equal to the original."""
     promised = "a notification reaches every subscription of every instance, as a BusNotification equal to the original"
     async with kit.instance() as here, kit.instance() as there, AsyncExitStack() as stack:
         pumps = [
@@ -45,13 +37,17 @@ async def deliver_fan_out(kit: Context) -> None:
             kit.expect(isinstance(first, BusNotification) and first == published, promised, seen)
 
 
+@check("deliver.echo", "MUST", "echo")
 async def deliver_echo(kit: Context) -> None:
+    """An instance's subscription yields what the same instance publishes."""
     promised = ECHO
     async with kit.instance() as bus, kit.subscribed(bus) as pump:
         await publish_paced(kit, bus, 3, [pump], promised)
 
 
+@check("deliver.one_copy", "MUST", "at_most_once", needs={"two"})
 async def deliver_one_copy(kit: Context) -> None:
+    """No subscription yields a notification twice, whichever instance published it."""
     promised = "a notification arrives at most once on each subscription: no local copy beside the echo"
     async with (
         kit.instance() as here,
@@ -69,7 +65,9 @@ async def deliver_one_copy(kit: Context) -> None:
             kit.expect(not twice, promised, f"{pump}; more than once came {shown(twice)}")
 
 
+@check("deliver.complete_when_healthy", "MUST", "complete", needs={"two"})
 async def deliver_complete_when_healthy(kit: Context) -> None:
+    """Nothing is lost while the broker is healthy and subscribers read."""
     promised = "nothing is lost on a healthy broker while subscribers read"
     async with (
         kit.instance() as here,
@@ -84,7 +82,9 @@ async def deliver_complete_when_healthy(kit: Context) -> None:
             kit.expect(not lost, promised, f"{pump}, without {shown(lost)}")
 
 
+@check("deliver.identical_kept", "MUST", "complete", claim="distinct")
 async def deliver_identical_kept(kit: Context) -> None:
+    """Equal notifications, apart or in a burst, arrive as often as they were published."""
     promised = "equal notifications are delivered as often as they were published"
     changed = BusNotification.tools_list_changed()
     async with kit.instance() as bus, kit.subscribed(bus) as pump:
@@ -108,7 +108,9 @@ async def deliver_identical_kept(kit: Context) -> None:
         )
 
 
+@check("deliver.no_history", "MUST", "at_most_once")
 async def deliver_no_history(kit: Context) -> None:
+    """A new subscription yields nothing that was published before it."""
     promised = "a new subscription yields only what is published after it was entered"
     async with kit.instance() as bus, kit.subscribed(bus, "the old subscription") as old:
         before = await publish_paced(kit, bus, 3, [old], ECHO)
@@ -145,7 +147,9 @@ def _alike(base: str) -> Sequence[tuple[str, str]]:
     )
 
 
+@check("deliver.namespace_isolated", "MUST", "isolation", needs={"two"})
 async def deliver_namespace_isolated(kit: Context) -> None:
+    """Nothing crosses from one channel name to another, however alike, long or odd the names are."""
     promised = (
         "what is published on one channel is never seen on another, and a name that cannot be carried is a ValueError"
     )
@@ -171,7 +175,9 @@ async def deliver_namespace_isolated(kit: Context) -> None:
                 kit.expect(not crossed, promised, f"{pump}, {len(crossed)} of them published on the other of {pair!r}")
 
 
+@check("deliver.cross_process", "MUST", "echo", needs={"process"})
 async def deliver_cross_process(kit: Context) -> None:
+    """Notifications travel from another process to this one and back."""
     promised = "what one process publishes reaches the subscriptions of another"
     async with kit.instance() as bus, kit.subscribed(bus) as pump, kit.child("talk") as child:
         numbers: list[int] = []

@@ -5,11 +5,11 @@ from contextlib import AsyncExitStack
 from typing import Any, Final, cast
 
 from notification_bus.notification import GAP, decode_bodies
+from notification_bus.testing.check import check
+from notification_bus.testing.checks.reconnect import liveness
 from notification_bus.testing.context import Context
-from notification_bus.testing.harness import Observed
+from notification_bus.testing.harness import DeafLink, Observed
 from notification_bus.testing.traffic import ECHO, HEALTHY, drive_until_heard, publish_paced, settle, window
-
-__all__ = ["gap_after_reconnect", "gap_on_overflow", "gap_on_the_wire", "gap_unknown_to_peers"]
 
 _KNOWN: Final = frozenset(
     {
@@ -22,7 +22,9 @@ _KNOWN: Final = frozenset(
 """Methods that mean something to every peer."""
 
 
+@check("gap.after_reconnect", "CAPABILITY", "gaps", needs={"cut", "two"}, claim="gaps")
 async def gap_after_reconnect(kit: Context) -> None:
+    """After an outage every subscription yields a gap before its next notification, not one for each try."""
     promised = "after an outage every subscription yields a gap before its next notification"
     async with (
         kit.link() as link,
@@ -53,7 +55,9 @@ async def gap_after_reconnect(kit: Context) -> None:
             kit.expect(several <= 2, "one outage is announced by one gap", f"{pump}: {several} gaps after one outage")
 
 
+@check("gap.on_overflow", "CAPABILITY", "gaps", claim="gaps")
 async def gap_on_overflow(kit: Context) -> None:
+    """The subscription that overflowed yields a gap before what survived, and its siblings yield none."""
     promised = "the subscription that overflowed yields a gap before what survived"
     async with (
         kit.instance() as bus,
@@ -67,7 +71,9 @@ async def gap_on_overflow(kit: Context) -> None:
         kit.expect(sibling.gaps == 0, "a sibling that lost nothing yields no gap", sibling)
 
 
+@check("gap.on_the_wire", "CAPABILITY", "gaps", needs={"cut", "two"}, claim="outbox_gaps")
 async def gap_on_the_wire(kit: Context) -> None:
+    """An instance that dropped what it was to send tells the subscriptions of the other instances."""
     promised = "an instance that dropped what it was to send tells the others with a gap"
     outbox = kit.capabilities.outbox or 0
     async with AsyncExitStack() as stack:
@@ -107,7 +113,9 @@ def _gaps_on(observed: Observed) -> int:
     return sum(item.method == GAP.method for body in observed.bodies for item in decode_bodies(body)[0])
 
 
+@check("gap.unknown_to_peers", "CAPABILITY", "gaps", needs={"wire"}, claim="gaps")
 async def gap_unknown_to_peers(kit: Context) -> None:
+    """What travels for gaps and liveness is a valid body of an unknown method, and no probe is ever yielded."""
     promised = "what travels for gaps and liveness is a notification body of a method unknown to peers"
     async with (
         kit.wire.observe(kit.channel) as observed,
@@ -149,3 +157,22 @@ async def gap_unknown_to_peers(kit: Context) -> None:
             strange = [i for i in one.items if i != GAP and kit.number_of(i) is None]
             shown = strange[0] if strange else None
             kit.expect(not strange, "no subscription yields a liveness probe", f"{one.name} yielded {shown!r}")
+
+
+@check("live.subscribed_in_name_only", "CAPABILITY", "reconnect", needs={"deaf"}, claim="end_to_end")
+async def live_subscribed_in_name_only(kit: Context) -> None:
+    """A subscription that the broker confirmed and does not serve is warned of and made anew."""
+    promised = f"a subscription that delivers nothing is noticed within `liveness` = {kit.capabilities.liveness} s"
+    async with kit.link() as link:
+        if not isinstance(link, DeafLink):
+            kit.untestable("the harness's links have no `deaf`")
+        async with kit.instance(link=link) as bus, kit.subscribed(bus) as pump, kit.instance() as peer:
+            await publish_paced(kit, bus, 1, [pump], ECHO)
+            tried, warned = link.attempts, len(kit.warnings)
+            await link.deaf()
+            await kit.until(
+                lambda: link.attempts > tried, promised, "no new connection was tried", within=liveness(kit)
+            )
+            await kit.until(lambda: len(kit.warnings) > warned, f"{promised}, and warned of", "there was no warning")
+            await link.restore()
+            await drive_until_heard(kit, peer, [pump], "once the broker delivers again, the stream goes on")

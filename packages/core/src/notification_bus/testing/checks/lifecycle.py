@@ -10,11 +10,10 @@ from notification_bus.bus import NotificationBus
 from notification_bus.errors import BusClosedError
 from notification_bus.notification import BusNotification
 from notification_bus.testing._tasks import is_pooled, running_tasks
+from notification_bus.testing.check import check
 from notification_bus.testing.checks.closing import expect_nothing_left, sockets
 from notification_bus.testing.context import Context
 from notification_bus.testing.traffic import HEALTHY, publish_paced
-
-__all__ = ["life_built_without_loop", "life_reference_counted"]
 
 
 def _enterable(kit: Context, bus: NotificationBus) -> AbstractAsyncContextManager[object]:
@@ -49,7 +48,9 @@ async def _expect_usable(kit: Context, bus: NotificationBus, promised: str) -> N
     kit.expect(not left, f"{promised}, and leaves nothing there", f"these tasks: {'; '.join(left)}")
 
 
+@check("life.reference_counted", "MUST", "lifecycle", needs={"build"})
 async def life_reference_counted(kit: Context) -> None:
+    """A bus entered several times works until its last exit, then stops, and can be entered in another event loop."""
     tasks, threads, open_sockets = set(running_tasks()), set(threading.enumerate()), sockets()
     bus = kit.build()
     context = _enterable(kit, bus)
@@ -91,7 +92,9 @@ async def life_reference_counted(kit: Context) -> None:
         await publish_paced(kit, bus, 1, [pump], HEALTHY)
 
 
+@check("life.built_without_loop", "MUST", "lifecycle", needs={"build"})
 async def life_built_without_loop(kit: Context) -> None:
+    """Building a bus needs no event loop and opens nothing, and it works in two loops one after the other."""
     promised = "building a bus needs no event loop, and opens nothing"
     built: list[NotificationBus] = []
     problems: list[Exception] = []

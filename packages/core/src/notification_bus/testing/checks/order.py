@@ -5,13 +5,14 @@ from collections import Counter
 import anyio
 
 from notification_bus.notification import BusNotification
+from notification_bus.testing.check import check
 from notification_bus.testing.context import Context
 from notification_bus.testing.traffic import HEALTHY, body_of_size, expect_in_order, publish_paced, settle
 
-__all__ = ["conc_many_publishers_mixed_sizes", "order_per_publisher_fifo"]
 
-
+@check("order.per_publisher_fifo", "CAPABILITY", "order", needs={"two"}, claim="fifo")
 async def order_per_publisher_fifo(kit: Context) -> None:
+    """Notifications of one publisher arrive in the order published."""
     promised = "notifications of one publisher arrive in the order published"
     async with (
         kit.instance() as here,
@@ -29,7 +30,9 @@ _LARGEST = 262_144
 """Bytes of the largest body that is used where the bus states no limit, or a larger one."""
 
 
+@check("conc.many_publishers_mixed_sizes", "MUST", "complete", needs={"two"})
 async def conc_many_publishers_mixed_sizes(kit: Context) -> None:
+    """Many tasks on two instances publish small and large bodies at once, and each arrives once and intact."""
     promised = "what many tasks publish at the same time arrives once each, and intact"
     tasks_count = max(1, min(_TASKS, kit.capabilities.buffer // 2))
     limit = min(kit.capabilities.max_body or _LARGEST, _LARGEST)

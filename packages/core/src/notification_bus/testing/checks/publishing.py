@@ -10,8 +10,10 @@ from typing import Any, Final, cast
 
 from anyio.lowlevel import checkpoint
 
+from notification_bus import JsonObject
 from notification_bus.bus import NotificationBus
-from notification_bus.notification import BusNotification, JsonObject, decode_bodies
+from notification_bus.notification import BusNotification, decode_bodies
+from notification_bus.testing.check import check
 from notification_bus.testing.context import Context
 from notification_bus.testing.harness import Link, Observed
 from notification_bus.testing.pump import Pump
@@ -24,20 +26,13 @@ from notification_bus.testing.traffic import (
     settle,
 )
 
-__all__ = [
-    "publish_never_raises_when_broker_down",
-    "publish_outage_backlog_is_bounded",
-    "publish_prompt_when_broker_stalls",
-    "publish_snapshots_its_input",
-    "publish_unencodable_fails_fast",
-    "publish_yields_and_never_blocks_loop",
-]
-
 _TRIES: Final = 3
 _SNAPSHOT: Final = "notifications/contract/snapshot"
 
 
+@check("publish.prompt_when_broker_stalls", "MUST", "hand_off", needs={"stall"})
 async def publish_prompt_when_broker_stalls(kit: Context) -> None:
+    """`publish` returns at once while the broker accepts bytes and answers nothing."""
     async with kit.link() as link, kit.instance(link=link) as bus, kit.subscribed(bus) as pump:
         await publish_paced(kit, bus, 1, [pump], ECHO)
         await link.stall()
@@ -45,7 +40,9 @@ async def publish_prompt_when_broker_stalls(kit: Context) -> None:
         await link.restore()
 
 
+@check("publish.never_raises_when_broker_down", "MUST", "hand_off", needs={"cut"})
 async def publish_never_raises_when_broker_down(kit: Context) -> None:
+    """`publish` returns and raises nothing while the broker cannot be reached."""
     async with kit.link() as link, kit.instance(link=link) as bus, kit.subscribed(bus) as pump:
         await publish_paced(kit, bus, 1, [pump], ECHO)
         tried = link.attempts
@@ -60,7 +57,9 @@ async def publish_never_raises_when_broker_down(kit: Context) -> None:
         await drive_until_heard(kit, bus, [pump], "once the broker is back, publishing reaches it again")
 
 
+@check("publish.outage_backlog_is_bounded", "MUST", "bounded", needs={"cut", "two"})
 async def publish_outage_backlog_is_bounded(kit: Context) -> None:
+    """What is published in an outage is kept up to the stated outbox, the rest dropped with a warning."""
     bound = kit.capabilities.outbox or 0
     count = 6 * max(bound, 10)
     promised = f"of what is published in an outage at most `outbox` + 1 = {bound + 1} is kept, and the rest dropped"
@@ -125,7 +124,9 @@ def _snapshot_params(number: int) -> dict[str, Any]:
     return {"uri": f"kit://snapshot/{number}", "list": [1, {"deep": ["a", None]}], "object": {"x": 1.5, "empty": {}}}
 
 
+@check("publish.snapshots_its_input", "MUST", "hand_off", needs={"stall"}, brokerless=True)
 async def publish_snapshots_its_input(kit: Context) -> None:
+    """`publish` changes nothing of the caller's, and what the caller changes afterwards does not travel."""
     promised = "what travels is the value at the time of the call"
     async with AsyncExitStack() as stack:
         link = await stack.enter_async_context(kit.link()) if kit.capabilities.has_broker else None
@@ -182,7 +183,9 @@ def _impostor(params: object) -> Any:
     return SimpleNamespace(method="notifications/impostor", params=params)
 
 
+@check("publish.unencodable_fails_fast", "MUST", "hand_off")
 async def publish_unencodable_fails_fast(kit: Context) -> None:
+    """What cannot be encoded is refused before anything of it travels, and spoils nothing."""
     promised = "what cannot be encoded is refused at once, with a ValueError or TypeError"
     unfit: list[tuple[str, Any]] = [
         ("an object", {"value": object()}),
@@ -245,7 +248,9 @@ class _Pulse(threading.Thread):
         self.join()
 
 
+@check("publish.yields_and_never_blocks_loop", "MUST", "hand_off")
 async def publish_yields_and_never_blocks_loop(kit: Context) -> None:
+    """A burst of publishing lets other tasks run, and blocks the event loop for no noticeable time."""
     count = 100 * kit.scale
     allowed = kit.timing.blocked * kit.copies
     ticks = 0

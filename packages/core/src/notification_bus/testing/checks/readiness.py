@@ -3,10 +3,9 @@
 from contextlib import AsyncExitStack
 from typing import Final
 
+from notification_bus.testing.check import check
 from notification_bus.testing.context import Context
 from notification_bus.testing.traffic import ECHO, expect_arrival, publish_paced
-
-__all__ = ["ready_cancelled_enter_leaves_nothing", "ready_first_publish_after_enter"]
 
 _ROUNDS: Final = 4
 
@@ -14,7 +13,9 @@ _DELAY: Final = 0.015
 """Seconds each way: much longer than a broker takes, and short for the dozen round trips that a connection can need."""
 
 
+@check("ready.first_publish_after_enter", "MUST", "ready", needs={"delay", "two"}, brokerless=True)
 async def ready_first_publish_after_enter(kit: Context) -> None:
+    """The very first notification published after a subscription was entered arrives, also on a slow link."""
     promised = "everything published after a subscription was entered arrives, the very first included"
     for round_ in range(_ROUNDS):
         channel = f"{kit.channel}-{round_}"
@@ -35,7 +36,9 @@ async def ready_first_publish_after_enter(kit: Context) -> None:
             await expect_arrival(kit, [first, second], [pump], f"{promised} (round {round_ + 1})")
 
 
+@check("ready.cancelled_enter_leaves_nothing", "MUST", "ready", needs={"cut", "two"})
 async def ready_cancelled_enter_leaves_nothing(kit: Context) -> None:
+    """An entering that was cancelled while the broker was away leaves no subscription behind."""
     promised = "an entering that was cancelled leaves no subscription behind"
     async with kit.link() as link, kit.instance() as peer:
         await link.refuse()

@@ -3,8 +3,9 @@
 import time
 from typing import Final
 
+from notification_bus.testing.check import check
 from notification_bus.testing.context import Context
-from notification_bus.testing.harness import DeafLink, Link
+from notification_bus.testing.harness import Link
 from notification_bus.testing.pump import Pump
 from notification_bus.testing.traffic import (
     ECHO,
@@ -15,15 +16,6 @@ from notification_bus.testing.traffic import (
     settle,
     shown,
 )
-
-__all__ = [
-    "live_subscribed_in_name_only",
-    "reconnect_backs_off",
-    "reconnect_half_open_detected",
-    "reconnect_no_replay_no_duplicates",
-    "reconnect_survives_cut_both_ways",
-    "reconnect_survives_long_outage_with_backoff",
-]
 
 _DELAY: Final = 0.03
 """Seconds each way: long enough to break a connection between a send and its answer."""
@@ -53,7 +45,9 @@ async def _cut_until_noticed(kit: Context, link: Link) -> None:
         await kit.comes_true(lambda: link.attempts > tried, _PAUSE)
 
 
+@check("reconnect.survives_cut_both_ways", "MUST", "never_ends", needs={"cut", "two"})
 async def reconnect_survives_cut_both_ways(kit: Context) -> None:
+    """After its connections were cut an instance receives and publishes again, on the same stream."""
     async with (
         kit.link() as link,
         kit.instance(link=link) as here,
@@ -73,7 +67,9 @@ async def reconnect_survives_cut_both_ways(kit: Context) -> None:
             _expect_alive(kit, pump_here)
 
 
+@check("reconnect.survives_long_outage_with_backoff", "MUST", "reconnect", needs={"cut", "two"})
 async def reconnect_survives_long_outage_with_backoff(kit: Context) -> None:
+    """After an outage longer than any client's own patience, the same stream goes on."""
     async with (
         kit.link() as link,
         kit.instance(link=link) as here,
@@ -102,7 +98,9 @@ async def reconnect_survives_long_outage_with_backoff(kit: Context) -> None:
         )
 
 
+@check("reconnect.backs_off", "SHOULD", "reconnect", needs={"cut"})
 async def reconnect_backs_off(kit: Context) -> None:
+    """While the broker is away connections are tried again at a bounded rate."""
     async with kit.link() as link, kit.instance(link=link) as bus, kit.subscribed(bus) as pump:
         await publish_paced(kit, bus, 1, [pump], ECHO)
         tried = link.attempts
@@ -120,7 +118,9 @@ async def reconnect_backs_off(kit: Context) -> None:
         await link.restore()
 
 
+@check("reconnect.no_replay_no_duplicates", "MUST", "at_most_once", needs={"cut", "delay", "two"})
 async def reconnect_no_replay_no_duplicates(kit: Context) -> None:
+    """Nothing arrives twice around reconnects, also when a connection breaks between a send and its answer."""
     promised = "nothing arrives twice, whatever happens to the connections"
     async with (
         kit.link() as link,
@@ -153,12 +153,14 @@ async def reconnect_no_replay_no_duplicates(kit: Context) -> None:
             kit.expect(not twice, promised, f"{pump}; more than once came {shown(twice)}")
 
 
-def _liveness(kit: Context) -> float:
+def liveness(kit: Context) -> float:
     """The stated time, and what a busy machine may add to it."""
     return (kit.capabilities.liveness or 0.0) * 1.5 + kit.promptly * 2
 
 
+@check("reconnect.half_open_detected", "CAPABILITY", "reconnect", needs={"stall", "two"}, claim="liveness")
 async def reconnect_half_open_detected(kit: Context) -> None:
+    """A connection that died without a word is noticed and made anew within the stated time."""
     promised = f"a link that died without a word is noticed within `liveness` = {kit.capabilities.liveness} s"
     async with (
         kit.link() as link,
@@ -172,24 +174,7 @@ async def reconnect_half_open_detected(kit: Context) -> None:
         tried = link.attempts
         await link.blackhole()
         # In silence first: nothing that anybody publishes may be needed for it to be noticed.
-        await kit.until(lambda: link.attempts > tried, promised, "no new connection was tried", within=_liveness(kit))
+        await kit.until(lambda: link.attempts > tried, promised, "no new connection was tried", within=liveness(kit))
         await drive_until_heard(kit, there, [pump_here], f"{promised}, and receiving goes on")
         await drive_until_heard(kit, here, [pump_there], f"{promised}, and publishing goes on")
         _expect_alive(kit, pump_here)
-
-
-async def live_subscribed_in_name_only(kit: Context) -> None:
-    promised = f"a subscription that delivers nothing is noticed within `liveness` = {kit.capabilities.liveness} s"
-    async with kit.link() as link:
-        if not isinstance(link, DeafLink):
-            kit.untestable("the harness's links have no `deaf`")
-        async with kit.instance(link=link) as bus, kit.subscribed(bus) as pump, kit.instance() as peer:
-            await publish_paced(kit, bus, 1, [pump], ECHO)
-            tried, warned = link.attempts, len(kit.warnings)
-            await link.deaf()
-            await kit.until(
-                lambda: link.attempts > tried, promised, "no new connection was tried", within=_liveness(kit)
-            )
-            await kit.until(lambda: len(kit.warnings) > warned, f"{promised}, and warned of", "there was no warning")
-            await link.restore()
-            await drive_until_heard(kit, peer, [pump], "once the broker delivers again, the stream goes on")

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from notification_bus.bus import NotificationBus
+from notification_bus.testing.check import check
 from notification_bus.testing.context import Context
 from notification_bus.testing.pump import Pump
 from notification_bus.testing.traffic import (
@@ -14,15 +15,6 @@ from notification_bus.testing.traffic import (
     expect_prompt_publishing,
     publish_paced,
 )
-
-__all__ = [
-    "slow_buffer_is_bounded",
-    "slow_drop_is_warned",
-    "slow_drop_is_warned_once",
-    "slow_publisher_unaffected",
-    "slow_recovers_in_order",
-    "slow_sibling_unaffected",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +40,9 @@ async def _overflow(kit: Context, times: int) -> AsyncGenerator[_Overflow]:
         yield _Overflow(bus, slow, witness, numbers)
 
 
+@check("slow.publisher_unaffected", "MUST", "bounded")
 async def slow_publisher_unaffected(kit: Context) -> None:
+    """A subscription that is never read neither delays publishing nor makes it raise."""
     count = 4 * kit.capabilities.buffer
     async with (
         kit.instance() as bus,
@@ -60,7 +54,9 @@ async def slow_publisher_unaffected(kit: Context) -> None:
         await drive_until_heard(kit, bus, [witness], "publishing works beside a subscription that is not read")
 
 
+@check("slow.sibling_unaffected", "MUST", "bounded")
 async def slow_sibling_unaffected(kit: Context) -> None:
+    """A subscription that is never read costs its siblings nothing, whether older or younger."""
     promised = "a subscription that is not read costs its siblings nothing"
     async with (
         kit.instance() as bus,
@@ -71,7 +67,9 @@ async def slow_sibling_unaffected(kit: Context) -> None:
         await publish_paced(kit, bus, 4 * kit.capabilities.buffer, [older, younger], promised)
 
 
+@check("slow.buffer_is_bounded", "MUST", "bounded")
 async def slow_buffer_is_bounded(kit: Context) -> None:
+    """A subscription that is not read holds no more than its stated buffer."""
     allowed = kit.capabilities.buffer + kit.capabilities.slack
     promised = f"a subscription that is not read holds at most `buffer` + `slack` = {allowed} notifications"
     async with _overflow(kit, 8) as state:
@@ -83,7 +81,9 @@ async def slow_buffer_is_bounded(kit: Context) -> None:
         kit.expect(held <= allowed, promised, f"of {len(published)} published while it was not read, {held} arrived")
 
 
+@check("slow.drop_is_warned", "MUST", "bounded")
 async def slow_drop_is_warned(kit: Context) -> None:
+    """A drop is warned of on the stated logger, with its kind and a count as fields of the record."""
     logger = kit.capabilities.drop_logger
     promised = (
         f"a drop is warned of on the logger {logger!r}, in a record whose field `notification_bus_event` starts with "
@@ -101,7 +101,9 @@ async def slow_drop_is_warned(kit: Context) -> None:
             )
 
 
+@check("slow.drop_is_warned_once", "SHOULD", "bounded")
 async def slow_drop_is_warned_once(kit: Context) -> None:
+    """A flood of drops is warned of now and then, not once for each."""
     promised = "a flood of drops is warned of now and then, with a count, not once for each"
     async with _overflow(kit, 8) as state:
         drops = len(state.numbers) - kit.capabilities.buffer
@@ -111,7 +113,9 @@ async def slow_drop_is_warned_once(kit: Context) -> None:
         )
 
 
+@check("slow.recovers_in_order", "MUST", "bounded")
 async def slow_recovers_in_order(kit: Context) -> None:
+    """After an overflow the stream goes on: what survived is in order and without duplicates, and new ones arrive."""
     promised = "what survives an overflow is in the order published, without duplicates"
     async with (
         kit.instance() as bus,

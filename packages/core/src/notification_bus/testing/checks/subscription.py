@@ -3,18 +3,14 @@
 import anyio
 from anyio.lowlevel import checkpoint
 
+from notification_bus.testing.check import check
 from notification_bus.testing.context import Context
 from notification_bus.testing.traffic import publish_paced
 
-__all__ = [
-    "sub_churn_keeps_stable_whole",
-    "sub_close_one_keeps_others",
-    "sub_close_wakes_and_is_idempotent",
-    "sub_reopen_after_last_close",
-]
 
-
+@check("sub.close_one_keeps_others", "MUST", "never_ends", needs={"two"})
 async def sub_close_one_keeps_others(kit: Context) -> None:
+    """Closing one subscription, or a peer instance, leaves the other subscriptions whole."""
     async with kit.instance() as bus, kit.subscribed(bus, "the remaining subscription") as remaining:
         async with kit.instance() as peer:
             async with kit.subscribed(bus, "the other subscription") as other, kit.subscribed(peer, "the peer's"):
@@ -31,7 +27,9 @@ async def sub_close_one_keeps_others(kit: Context) -> None:
         )
 
 
+@check("sub.reopen_after_last_close", "MUST", "ready")
 async def sub_reopen_after_last_close(kit: Context) -> None:
+    """After an instance's last subscription was closed, a new one works."""
     promised = "after an instance's last subscription was closed, a new one receives"
     async with kit.instance() as bus:
         for _ in range(3):
@@ -39,7 +37,9 @@ async def sub_reopen_after_last_close(kit: Context) -> None:
                 await publish_paced(kit, bus, 2, [pump], promised)
 
 
+@check("sub.close_wakes_and_is_idempotent", "MUST", "close")
 async def sub_close_wakes_and_is_idempotent(kit: Context) -> None:
+    """Closing a subscription from another task ends a read that waits in it, and closing it again does nothing."""
     promised = "closing a subscription from another task ends a read that waits in it"
     async with kit.instance() as bus:
         subscription = bus.subscribe()
@@ -74,7 +74,9 @@ async def sub_close_wakes_and_is_idempotent(kit: Context) -> None:
             await publish_paced(kit, bus, 1, [pump], "after that, a new subscription receives")
 
 
+@check("sub.churn_keeps_stable_whole", "MUST", "complete", needs={"two"})
 async def sub_churn_keeps_stable_whole(kit: Context) -> None:
+    """Subscriptions that come and go cost a steady one nothing."""
     promised = "subscriptions that come and go cost a steady one nothing"
     rounds = 0
     stop = False

@@ -4,11 +4,10 @@ import json
 from typing import Any, Final
 
 from notification_bus.notification import BusNotification
+from notification_bus.testing.check import check
 from notification_bus.testing.context import Context
 from notification_bus.testing.harness import Observed
 from notification_bus.testing.traffic import ECHO, expect_method, publish_paced
-
-__all__ = ["wire_body_is_exact", "wire_reads_foreign_peer", "wire_skips_garbage_and_lives"]
 
 _METHOD: Final = "notifications/contract/wire"
 
@@ -37,7 +36,9 @@ async def _seen_on_wire(kit: Context, observed: Observed, start: int) -> None:
     )
 
 
+@check("wire.body_is_exact", "MUST", "wire", needs={"wire"})
 async def wire_body_is_exact(kit: Context) -> None:
+    """What travels is exactly the notification's JSON body, with absent, empty and given params told apart."""
     promised = "what travels is exactly the notification's body, one JSON object in UTF-8"
     cases: list[tuple[dict[str, Any] | None, dict[str, Any]]] = [
         (
@@ -64,7 +65,9 @@ async def wire_body_is_exact(kit: Context) -> None:
             kit.expect(found == wanted, promised, f"for params {params!r}: {bodies[0]!r}, which is not {wanted!r}")
 
 
+@check("wire.reads_foreign_peer", "MUST", "wire", needs={"wire"})
 async def wire_reads_foreign_peer(kit: Context) -> None:
+    """Bodies written by another implementation are read, with unknown members, other order and null params."""
     promised = (
         "bodies of another implementation are read: any order and spacing, unknown members ignored, null is absent"
     )
@@ -115,7 +118,9 @@ _GARBAGE: Final[tuple[tuple[str, bytes], ...]] = (
 )
 
 
+@check("wire.skips_garbage_and_lives", "MUST", "untrusted", needs={"wire"})
 async def wire_skips_garbage_and_lives(kit: Context) -> None:
+    """Whatever is no notification is skipped with a warning, and the next good one arrives."""
     promised = "what is no notification is skipped, and the next good one arrives"
     async with kit.instance() as bus, kit.subscribed(bus) as pump:
         await publish_paced(kit, bus, 1, [pump], ECHO)

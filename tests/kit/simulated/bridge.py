@@ -1,0 +1,106 @@
+"""Joins simulated brokers of several processes into one, so that a child process can be a peer.
+
+Threads and plain sockets: a bridge serves clients of several event loops, and outlives each of them.
+"""
+
+import queue
+import socket
+import struct
+import threading
+import weakref
+from contextlib import suppress
+from typing import BinaryIO, Final
+
+from tests.kit.simulated.broker import SimulatedBroker
+
+__all__ = ["join", "listen"]
+
+_HEAD: Final = struct.Struct("!HI")
+"""Length of the channel's name, length of the body; both follow."""
+
+
+class _Bridge:
+    """One end of a connection between two processes. What arrives whole is published here, half a body never."""
+
+    def __init__(self, broker: SimulatedBroker, connection: socket.socket) -> None:
+        self._broker: Final = weakref.ref(broker)
+        self._socket: Final = connection
+        self._outgoing: Final[queue.SimpleQueue[bytes | None]] = queue.SimpleQueue()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        broker.add_relay(self)
+        for half in (self._read, self._write):
+            threading.Thread(target=half, name="a bridge between simulated brokers", daemon=True).start()
+
+    def relay(self, channel: str, body: bytes) -> None:
+        name = channel.encode()
+        # Queued, since this runs in an event loop, and the other process may not be reading.
+        self._outgoing.put(_HEAD.pack(len(name), len(body)) + name + body)
+
+    def close(self) -> None:
+        """End it, from any thread."""
+        self._outgoing.put(None)
+
+    def _write(self) -> None:
+        with suppress(OSError):
+            while (frame := self._outgoing.get()) is not None:
+                self._socket.sendall(frame)
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _read(self) -> None:
+        with self._socket, self._socket.makefile("rb") as stream, suppress(OSError):
+            while (frame := _read_frame(stream)) is not None:
+                broker = self._broker()
+                if broker is None:
+                    break
+                broker.publish(*frame, came_by=self)
+                del broker  # whoever waits for the next one must not keep it alive
+        self.close()
+        broker = self._broker()
+        if broker is not None:
+            broker.remove_relay(self)
+
+
+def _read_frame(stream: BinaryIO) -> tuple[str, bytes] | None:
+    head = stream.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    name_size, body_size = _HEAD.unpack(head)
+    name, body = stream.read(name_size), stream.read(body_size)
+    return None if len(body) < body_size else (name.decode(), body)
+
+
+def listen(broker: SimulatedBroker) -> int:
+    """Let brokers of other processes join this one, until it is collected; the loopback port for `join`."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port: int = listener.getsockname()[1]
+    known = weakref.ref(broker)
+
+    def accept() -> None:
+        with listener, suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                broker = known()
+                if broker is None:
+                    connection.close()
+                    return
+                bridge = _Bridge(broker, connection)
+                weakref.finalize(broker, bridge.close)
+                del broker, bridge
+
+    def stop() -> None:
+        try:
+            listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            # Not every system knows this of a listener; there, a connection wakes its `accept`.
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", port)).close()
+
+    threading.Thread(target=accept, name="waits for other simulated brokers", daemon=True).start()
+    weakref.finalize(broker, stop)
+    return port
+
+
+def join(broker: SimulatedBroker, port: int) -> None:
+    """Join the broker of another process."""
+    _Bridge(broker, socket.create_connection(("127.0.0.1", port)))

@@ -1,0 +1,160 @@
+"""Every broken bus is caught by the check that is designated to catch it, and by the words that it should be."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from notification_bus.testing import CHECKS, Result
+from tests.kit.gallery import MUTANTS, Mutant, ReferenceBus
+from tests.kit.gallery.__main__ import main
+from tests.kit.gallery.matrix import (
+    Cell,
+    caught,
+    designated_cells,
+    differences,
+    read_matrix,
+    render_matrix,
+    run_cells,
+)
+
+ARTEFACT = Path(__file__).parent / "matrix.txt"
+REGENERATE = "regenerate it: python -m tests.kit.gallery --write tests/kit/matrix.txt"
+
+TABLE = {
+    "hides its own messages": 1,
+    "delivers twice": 2,
+    "reconnect replays": 2,
+    "reconnects halfway": 2,
+    "lets the outage out": 2,
+    "wrong patience": 2,
+    "loses the start": 2,
+    "makes the producer wait": 2,
+    "unbounded": 2,
+    "wrong noise": 2,
+    "overflow is fatal": 2,
+    "overflow hurts bystanders": 2,
+    "touches the caller's params": 2,
+    "shares or mistypes deliveries": 2,
+    "blurs absent, null and empty": 2,
+    "private wire format": 3,
+    "damages values": 3,
+    "one bad frame is fatal": 2,
+    "eats cancellation": 2,
+    "fragile reads": 2,
+    "publish depends on the broker": 3,
+    "leaves things behind": 2,
+    "bad closing": 6,
+    "wrong scope": 4,
+    "wrong order or count": 3,
+}
+"""The rows of the kit's table of broken buses, with the number of their variants."""
+
+DISTRIBUTIONS = {
+    "delivers only at home": 1,
+    "never notices a black link": 1,
+    "retries a half-sent body": 1,
+    "merges in a transaction": 1,
+    "does not wait for the reply": 1,
+    "announces no gap": 3,
+}
+"""What real distributions have been seen to do."""
+
+
+@pytest.fixture(scope="module")
+def results() -> Mapping[Cell, Result]:
+    """All of them at once, in several processes: most of it is waiting for what never comes."""
+    return dict(run_cells([*designated_cells("asyncio"), *designated_cells("trio")], jobs=6))
+
+
+@pytest.mark.parametrize("cell", [*designated_cells("asyncio"), *designated_cells("trio")], ids=str)
+def test_a_broken_bus_is_caught_by_its_designated_check(cell: Cell, results: Mapping[Cell, Result]) -> None:
+    mutant, result = MUTANTS[cell.bus], results[cell]
+    assert caught(mutant, result), f"{mutant.prose} Outcome: {result.outcome}\n{result.reason}\n{result.detail}"
+
+
+def test_every_row_of_the_table_is_here_with_all_its_variants() -> None:
+    found = Counter(mutant.row for mutant in MUTANTS.values())
+    assert {row: found[row] for row in TABLE} == TABLE
+    assert sum(TABLE.values()) == 59
+    assert {row: found[row] for row in DISTRIBUTIONS} == DISTRIBUTIONS
+
+
+def test_every_check_has_a_bus_to_catch() -> None:
+    assert {mutant.check for mutant in MUTANTS.values()} == set(CHECKS)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=lambda mutant: mutant.id)
+def test_a_broken_bus_says_in_one_sentence_what_it_does_wrong(mutant: Mutant) -> None:
+    assert CHECKS[mutant.check].id == mutant.check
+    assert mutant.fragment
+    assert mutant.prose.endswith(".")
+    assert mutant.prose.count(". ") == 0
+
+
+def test_the_matrix_that_is_checked_in_is_of_these_buses_and_checks() -> None:
+    matrix = read_matrix(ARTEFACT.read_text(encoding="utf-8"))
+    assert set(matrix) == {ReferenceBus.__name__, *MUTANTS}, REGENERATE
+    for bus, signs in matrix.items():
+        assert list(signs) == list(CHECKS), REGENERATE
+        designated = [check for check, sign in signs.items() if sign == "D"]
+        assert designated == ([MUTANTS[bus].check] if bus in MUTANTS else []), REGENERATE
+        assert "!" not in signs.values(), REGENERATE
+    assert set(matrix[ReferenceBus.__name__].values()) == {"."}
+
+
+def test_a_change_of_the_matrix_is_told() -> None:
+    def cell(bus: str, check: str, outcome: str, reason: str = "") -> tuple[Cell, Result]:
+        return Cell(bus, check), Result(id=check, backend="asyncio", outcome=outcome, reason=reason)  # type: ignore[arg-type]
+
+    passes = cell("ReferenceBus", "deliver.echo", "passed")
+    before = render_matrix(dict([passes, cell("EmitsNaN", "deliver.echo", "failed")]))
+    after = render_matrix(dict([passes, cell("EmitsNaN", "deliver.echo", "passed")]))
+    without = render_matrix(dict([passes]))
+    assert differences(before, before) == {}
+    assert list(differences(before, after).values()) == ["EmitsNaN / deliver.echo: was 'x', is '.'"]
+    assert list(differences(before, without).values()) == ["EmitsNaN / deliver.echo: was 'x', is ' '"]
+    assert list(differences(without, before).values()) == ["EmitsNaN / deliver.echo: was ' ', is 'x'"]
+
+
+def test_a_designated_check_that_does_not_catch_its_bus_is_marked() -> None:
+    mutant = MUTANTS["EmitsNaN"]
+    wrong = Result(id=mutant.check, backend="asyncio", outcome="failed", reason="by other words")
+    passed = Result(id="x", backend="asyncio", outcome="passed")
+    matrix = render_matrix({Cell("ReferenceBus", mutant.check): passed, Cell(mutant.id, mutant.check): wrong})
+    assert read_matrix(matrix)[mutant.id][mutant.check] == "!"
+
+
+def test_the_command_runs_and_writes_and_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "matrix.txt"
+    few = ["--only", "ReferenceBus", "EmitsNaN", "--checks", "publish.unencodable_fails_fast", "--jobs", "1"]
+    assert main([*few, "--write", str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert "0 broken buses not caught" in printed
+    assert read_matrix(file.read_text(encoding="utf-8"))["EmitsNaN"]["publish.unencodable_fails_fast"] == "D"
+    assert main([*few, "--compare", str(file)]) == 0
+    file.write_text(file.read_text(encoding="utf-8").replace("D", "!"), encoding="utf-8")
+    capsys.readouterr()
+    assert main([*few, "--compare", str(file)]) == 1
+    assert "EmitsNaN / publish.unencodable_fails_fast: was '!', is 'D'" in capsys.readouterr().out
+
+
+def test_the_command_fails_where_a_bus_is_not_caught(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(MUTANTS, "EmitsNaN", replace(MUTANTS["EmitsNaN"], fragment="words that it does not say"))
+    assert main(["--designated", "--only", "EmitsNaN", "--jobs", "1"]) == 1
+    assert "words that it does not say" in capsys.readouterr().out
+
+
+def test_the_command_runs_the_reference_bus_again_and_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--soak", "2", "--checks", "deliver.echo", "order.per_publisher_fifo", "--jobs", "1"]) == 0
+    assert "4 runs on asyncio, 2 of each check, 0 failed" in capsys.readouterr().out
+
+
+def test_the_command_lists_what_each_bus_does_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    printed = capsys.readouterr().out
+    assert all(mutant.id in printed and mutant.prose in printed for mutant in MUTANTS.values())
