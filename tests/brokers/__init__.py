@@ -11,7 +11,21 @@ from tests.brokers._base import (
     Source,
     Tls,
 )
+from tests.brokers._broker import Broker
 from tests.brokers._docker import IMAGES, DockerServer
+from tests.brokers._listener import (
+    LIMIT,
+    QUICK,
+    Listener,
+    eventually,
+    leftovers,
+    links_to,
+    listening,
+    note,
+    outage_warnings,
+    proven,
+    settled,
+)
 from tests.brokers._local import LocalServer
 from tests.brokers._pgbouncer import PoolMode, has_pgbouncer, pgbouncer
 from tests.brokers._postgres import PostgresServer
@@ -25,13 +39,17 @@ from tests.brokers._witness import NatsWitness, PostgresWitness, RedisWitness, W
 __all__ = [
     "IMAGES",
     "KINDS",
+    "LIMIT",
     "MODES",
+    "QUICK",
     "VARIABLES",
+    "Broker",
     "BrokerStartError",
     "BrokerUnavailableError",
     "DockerServer",
     "FaultError",
     "Kind",
+    "Listener",
     "LocalServer",
     "Mode",
     "NatsServer",
@@ -50,9 +68,17 @@ __all__ = [
     "Witness",
     "available_flavours",
     "certificates",
+    "eventually",
     "free_port",
     "has_pgbouncer",
+    "leftovers",
+    "links_to",
+    "listening",
+    "note",
+    "outage_warnings",
     "pgbouncer",
+    "proven",
+    "settled",
     "until",
     "witness",
 ]

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from notification_bus import BusNotReadyError
-from tests.brokers import LocalServer, Provider, witness
+from tests.brokers import LocalServer, Provider, outage_warnings, witness
 from tests.nats.helpers import LIMIT, bus_on, listening, note, proven, reload, until
 
 ALL = 'publish: ">", subscribe: ">"'
@@ -69,7 +69,7 @@ async def test_denied_publishing_is_said_once_where_nothing_was_published(
                 await ear.wait_for(note(number))
                 size = server.log.stat().st_size
                 await until(lambda size=size: server.log.stat().st_size > size)  # type: ignore[misc]
-            assert len(warnings(caplog)) == 1
+            assert len([line for line in warnings(caplog) if "not allowed to publish" in line]) == 1
 
 
 async def test_publishing_that_is_allowed_later_works_and_the_peers_are_told_of_the_gap(
@@ -121,7 +121,7 @@ async def test_denied_subscribing_is_said_by_entering_and_retried_gently(
                     raise AssertionError
             assert f"not allowed to subscribe to '{channel}'" in str(caught.value)
             assert f'subscribe: "{channel}"' in str(caught.value)
-            assert len(warnings(caplog)) == 1
+            assert any(f"not allowed to subscribe to '{channel}'" in line for line in outage_warnings(caplog))
             await bus.publish(note(1))
             reload(server, config(ALL))
             async with listening(bus) as ear:
