@@ -6,6 +6,7 @@ from tests.brokers._base import (
     BrokerUnavailableError,
     FaultError,
     Kind,
+    NotInContainersError,
     Server,
     ServerConfig,
     Source,
@@ -26,7 +27,7 @@ from tests.brokers._listener import (
     proven,
     settled,
 )
-from tests.brokers._local import LocalServer
+from tests.brokers._local import LocalServer, is_process
 from tests.brokers._pgbouncer import PoolMode, has_pgbouncer, pgbouncer
 from tests.brokers._postgres import PostgresServer
 from tests.brokers._process import free_port, until
@@ -54,6 +55,7 @@ __all__ = [
     "Mode",
     "NatsServer",
     "NatsWitness",
+    "NotInContainersError",
     "PoolMode",
     "PostgresServer",
     "PostgresWitness",
@@ -71,6 +73,7 @@ __all__ = [
     "eventually",
     "free_port",
     "has_pgbouncer",
+    "is_process",
     "leftovers",
     "links_to",
     "listening",

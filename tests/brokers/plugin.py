@@ -1,14 +1,14 @@
 """The fixtures and the option of the servers, for pytest."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final, cast
 
 import pytest
 
-from tests.brokers._base import KINDS, Kind, Server
+from tests.brokers._base import KINDS, Kind, NotInContainersError, Server
 from tests.brokers._broker import Broker
 from tests.brokers._docker import DockerServer
 from tests.brokers._local import LocalServer
@@ -127,6 +127,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 # -- the servers
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None]:
+    """Leave out what needs a program of this machine where servers are containers."""
+    try:
+        return (yield)
+    except NotInContainersError as error:
+        pytest.skip(str(error))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    """As above."""
+    try:
+        return (yield)
+    except NotInContainersError as error:
+        pytest.skip(str(error))
 
 
 def parametrize_flavours(metafunc: pytest.Metafunc, *kinds: Kind) -> None:

@@ -6,12 +6,13 @@ from secrets import token_hex
 import pytest
 
 from notification_bus.testing import FaultProxy
-from tests.brokers import KINDS, Broker, settled
+from tests.brokers import KINDS, Broker, Kind, settled
 from tests.brokers.plugin import parametrize_flavours
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    parametrize_flavours(metafunc, *getattr(metafunc.module, "BROKERS", KINDS))
+    brokers: tuple[Kind, ...] = vars(metafunc.module).get("BROKERS", KINDS)
+    parametrize_flavours(metafunc, *brokers)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from notification_bus import BusNotReadyError
 from notification_bus.testing._proxy import FaultProxy
 from notification_bus_nats import NatsBus
-from tests.brokers import LocalServer, Provider, Server, witness
+from tests.brokers import Provider, Server, is_process, witness
 from tests.nats.helpers import LIMIT, bus_on, listening, note, proven, settled, until
 
 
@@ -101,7 +101,7 @@ async def test_server_that_sheds_a_slow_consumer_is_come_back_to_with_a_gap(
 ) -> None:
     """The server closes the connection of a client that does not read; here the whole event loop stands still."""
     with brokers.dedicated("nats", flavour, text="max_payload: 64KB, max_pending: 100KB") as server:
-        assert isinstance(server, LocalServer)
+        assert is_process(server)
         bus = bus_on(server, channel)
         async with bus, listening(bus) as ear:
             await proven(bus, ear)
