@@ -6,26 +6,28 @@ from itertools import count
 from typing import Any, NoReturn
 
 import anyio
+from sniffio import current_async_library
 
 from notification_bus import MemoryBus, NotificationBus
 from notification_bus.testing import Capabilities
-from tests.kit.gallery import find_bus, gallery_harness
-from tests.kit.simulated import SimulatedBus, SimulatedHarness, SimulatedLink
+from tests.kit.gallery import find_bus
+from tests.kit.harness import HubHarness
+from tests.kit.hub import HubBus
 
 PASSWORD = "hunter2"
 _numbers = count()
 
-harness = gallery_harness()
+harness = HubHarness()
 
 
-def drops_silently() -> SimulatedHarness:
+def drops_silently() -> HubHarness:
     """Fails one check of the group `slow`."""
-    return gallery_harness(find_bus("DropsSilently"))
+    return HubHarness(find_bus("DropsSilently"))
 
 
-def make_bus(channel: str) -> SimulatedBus:
+def make_bus(channel: str) -> HubBus:
     """A `BrokerBus`, for which a harness is made."""
-    return SimulatedBus(SimulatedLink(harness.simulated), channel)
+    return HubBus(harness.hub, channel)
 
 
 class Bare:
@@ -55,6 +57,19 @@ class Away(Bare):
     async def instance(self, channel: str, link: Any = None) -> AsyncGenerator[NotificationBus]:
         raise ConnectionRefusedError("nothing listens at localhost:9092")
         yield
+
+
+class FailsOnTrio(Bare):
+    """Fails one check on trio only."""
+
+    capabilities = Capabilities(buffer=16, backends=("asyncio", "trio"))
+
+    @asynccontextmanager
+    async def instance(self, channel: str, link: Any = None) -> AsyncGenerator[NotificationBus]:
+        async with MemoryBus(channel, buffer=16) as bus:
+            if "deliver-echo" in channel and current_async_library() == "trio":
+                raise ValueError("not on trio")
+            yield bus
 
 
 class Odd(Bare):

@@ -42,9 +42,10 @@ def results(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
     """The JSON, found to be what it should."""
     found: dict[str, Any] = json.loads(done.stdout)
     for result in found["results"]:
-        assert set(result) == {"id", "backend", "outcome", "reason", "seconds"}
+        assert set(result) == {"id", "backend", "outcome", "red", "reason", "seconds"}
         assert result["outcome"] in OUTCOMES
         assert bool(result["reason"]) == (result["outcome"] != "passed")
+    assert found["red"] == list(dict.fromkeys(result["id"] for result in found["results"] if result["red"]))
     return found
 
 

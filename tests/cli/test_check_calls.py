@@ -7,7 +7,10 @@ from uuid import uuid4
 
 import pytest
 
-from notification_bus.cli.check._secrets import Redactor
+from notification_bus.cli._command import CommandError
+from notification_bus.cli.check._target import Target, find_target
+from notification_bus.testing import memory_harness
+from notification_bus.url import url_secrets
 from tests.brokers import free_port, until
 from tests.cli.checking import HARNESSES, LIMIT, check, start
 
@@ -53,8 +56,6 @@ MARK = "NOTIFICATION_BUS_TEST_MARK"
         (["memory://", "--stress", "-1"], "'-1' is no number from 1 to 1000"),
         (["memory://", "--scale", "²"], "'²' is no number from 1 to 1000"),
         (["memory://", "--backend", "curio"], "invalid choice: 'curio'"),
-        (["memory://", "--junit", "/no/such/folder/x.xml"], "there is no folder /no/such/folder: make it first"),
-        (["memory://", "--junit", "."], "that is a folder: give the name of a file in it"),
     ],
 )
 def test_a_wrong_call_is_named_with_the_remedy(arguments: list[str], says: str) -> None:
@@ -92,12 +93,18 @@ def test_a_broker_that_does_not_answer_is_named_in_time() -> None:
         ("nats://s3cr3t@host", "s3cr3t", "***"),
         ("nats://a:one@h,b:two@h", "one two", "*** ***"),
         ("postgresql://h/db?sslpassword=geheim&x=offen", "geheim offen", "*** offen"),
-        ("redis://user:hun/ter2@host", "hun/ter2", "***"),
-        ("package.module:harness", "harness", "harness"),
     ],
 )
-def test_secrets_are_blotted_out(target: str, text: str, shown: str) -> None:
-    assert Redactor(target)(text) == shown
+def test_secrets_are_redacted(target: str, text: str, shown: str) -> None:
+    assert Target(target, memory_harness(), None, url_secrets(target, tokens=True)).redact(text) == shown
+
+
+def test_a_target_without_a_url_has_no_secrets_and_an_unreadable_one_is_never_shown() -> None:
+    assert find_target(f"{HARNESSES}:harness").redact("harness") == "harness"
+    with pytest.raises(CommandError) as refused:
+        find_target("redis://user:hun/ter2@host")
+    assert "ter2" not in str(refused.value)
+    assert "hun" not in str(refused.value)
 
 
 # Ended early

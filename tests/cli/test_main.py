@@ -1,12 +1,12 @@
 """The command line itself."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 from notification_bus.cli import main
-from notification_bus.cli._main import COMMANDS
 
 
 def test_the_script_is_installed() -> None:
@@ -34,15 +34,45 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     assert ended.value.code == 0
-    assert "demo" in capsys.readouterr().out
-    assert COMMANDS
+    out = capsys.readouterr().out
+    assert "demo" in out
+    assert "check" in out
 
 
 def test_looking_at_the_help_imports_no_sdk() -> None:
     """It would take two seconds."""
     code = (
-        "import sys; from notification_bus.cli._main import main\n"
+        "import sys; from notification_bus.cli import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\n"
         "sys.exit('mcp' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize("arguments", [["check", "--list"], ["demo", "--bus", "memory://"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("rich", [True, False], ids=["with rich", "without rich"])
+def test_output_that_nobody_reads_is_no_error(arguments: list[str], rich: bool) -> None:
+    """The exit code is that of the result: with a reader that is gone, as in `| head`, and a closed output, `>&-`."""
+    code = f"""if True:
+        import os, sys
+        if sys.argv.pop(1) == "closed":
+            assert sys.stdout is None
+        {"" if rich else "sys.modules['rich'] = None"}
+        from notification_bus.cli import main
+        sys.exit(main(sys.argv[1:]))"""
+    for how, setup in (("gone", lambda: None), ("closed", lambda: os.close(1))):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run(
+            [sys.executable, "-c", code, how, *arguments],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            preexec_fn=setup,
+            timeout=60,
+            check=False,
+        )
+        os.close(writer)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "BrokenPipe" not in done.stderr

@@ -4,7 +4,8 @@ from typing import Any
 
 from notification_bus import testing
 from notification_bus.testing import Examination, examine_harness
-from tests.kit.gallery import ReferenceBus, gallery_harness
+from tests.kit.gallery import ReferenceBus
+from tests.kit.harness import HubHarness
 
 __all__ = ["PATIENCE", "Harness", "found", "the_only"]
 
@@ -18,7 +19,7 @@ class Harness(testing.Harness):
     wire: Any
 
     def __init__(self, bus: type[ReferenceBus] = ReferenceBus) -> None:
-        self.honest: Any = gallery_harness(bus)
+        self.honest: Any = HubHarness(bus)
         super().__init__(self.honest.build, self.honest.capabilities, link=self.honest.link, wire=self.honest.wire)
 
     def replace(self, **members: Any) -> None:

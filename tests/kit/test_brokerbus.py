@@ -9,21 +9,29 @@ import pytest
 
 from notification_bus import BrokerBus, BrokerConnection, MemoryBus, SendRefusedError
 from notification_bus.options import OptionValues
-from notification_bus.testing import CHECKS, Harness, Link, examine_harness, memory_harness, run_check
+from notification_bus.testing import (
+    CHECKS,
+    FaultProxy,
+    Harness,
+    Link,
+    examine_harness,
+    memory_harness,
+    run_check,
+)
 from notification_bus.testing.harness import DeafLink
 from notification_bus.testing.harnesses import ConnectionWire, broker_bus_harness
 from notification_bus.testing.specs import SpecError, load_harness
-from tests.kit.simulated import SimulatedBroker, SimulatedBus, SimulatedLink
+from tests.kit.hub import Hub, HubBus
 
-BROKER = SimulatedBroker()
+HUB = Hub(max_body=8192)
 HARNESS = memory_harness()
 NUMBER = 7
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
 
-def make_bus(channel: str, **options: Unpack[OptionValues]) -> SimulatedBus:
-    """A bus on links with which nothing is ever wrong: every fault is the harness's."""
-    return SimulatedBus(SimulatedLink(BROKER), channel, max_body=8192, **options)
+def make_bus(channel: str, **options: Unpack[OptionValues]) -> HubBus:
+    """A bus on a hub with which nothing is ever wrong: every fault is the harness's."""
+    return HubBus(HUB, channel, **options)
 
 
 def make_harness() -> Harness:
@@ -49,14 +57,14 @@ def test_its_capabilities_are_those_of_the_bus_that_it_builds() -> None:
     capabilities = harness.capabilities
     assert (capabilities.buffer, capabilities.outbox, capabilities.max_body) == (32, 64, 8192)
     assert capabilities.backends == ("asyncio", "trio")
-    assert capabilities.drop_logger == "notification_bus.simulated"
+    assert capabilities.drop_logger == "notification_bus.hub"
     assert capabilities.end_to_end
-    assert harness.broker == "simulated://"
+    assert harness.broker == "hub://"
 
 
 def test_a_function_that_takes_no_options_is_believed_about_its_own() -> None:
-    def build(channel: str) -> SimulatedBus:
-        return SimulatedBus(SimulatedLink(BROKER), channel, buffer=99)
+    def build(channel: str) -> HubBus:
+        return HubBus(HUB, channel, buffer=99)
 
     assert broker_bus_harness(build).capabilities.buffer == 99
 
@@ -81,7 +89,7 @@ def test_the_limit_is_that_of_the_connection_class_unless_it_is_given() -> None:
 def test_another_process_finds_a_function_of_a_module_and_no_other() -> None:
     assert broker_bus_harness(make_bus).child == f"{__name__}:make_bus"
 
-    def inner(channel: str) -> SimulatedBus:
+    def inner(channel: str) -> HubBus:
         return make_bus(channel)
 
     assert broker_bus_harness(inner).child is None
@@ -133,7 +141,7 @@ def test_a_bus_that_keeps_the_contract_passes_on_it(backend: str, check: str) ->
     assert result.outcome == "passed", result.reason
 
 
-class Forgetful(SimulatedBus):
+class Forgetful(HubBus):
     """Receives nothing on any connection but its first, which only an outage shows."""
 
     connected = 0
@@ -152,7 +160,7 @@ class Forgetful(SimulatedBus):
 
 def test_an_adapter_that_breaks_its_promise_fails_on_it() -> None:
     def build(channel: str, **options: Unpack[OptionValues]) -> Forgetful:
-        return Forgetful(SimulatedLink(BROKER), channel, max_body=8192, **options)
+        return Forgetful(HUB, channel, **options)
 
     result = run_check("reconnect.survives_cut_both_ways", broker_bus_harness(build))
     assert result.outcome == "failed"
@@ -169,8 +177,8 @@ def test_its_link_can_be_made_deaf_and_leads_only_its_own() -> None:
             assert isinstance(link, DeafLink)
             async with harness.instance("kit-link", link) as bus, bus.subscribe():
                 assert (link.attempts, other.attempts) == (1, 0)
-            with pytest.raises(TypeError, match="links of its own, and was given a SimulatedLink"):
-                async with harness.instance("kit-link", SimulatedLink(BROKER)):
+            with pytest.raises(TypeError, match="links of its own, and was given a FaultProxy"):
+                async with harness.instance("kit-link", FaultProxy("127.0.0.1", 1)):
                     pass
 
     anyio.run(main)
@@ -219,7 +227,7 @@ def test_what_the_broker_refuses_cannot_be_injected_and_text_is_bytes(backend: s
 
 @pytest.mark.parametrize(
     ("name", "bus"),
-    [("HARNESS", MemoryBus), ("make_harness", MemoryBus), ("make_bus", SimulatedBus), ("OwnHarness", MemoryBus)],
+    [("HARNESS", MemoryBus), ("make_harness", MemoryBus), ("make_bus", HubBus), ("OwnHarness", MemoryBus)],
 )
 def test_a_name_leads_to_a_harness_or_to_what_makes_one(name: str, bus: type) -> None:
     assert isinstance(load_harness(f"{__name__}:{name}").build("kit"), bus)

@@ -5,10 +5,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import anyio
 import pytest
 
+from notification_bus import BusNotification
 from notification_bus.testing import CHECKS, Result
-from tests.kit.gallery import MUTANTS, Mutant, ReferenceBus
+from tests.kit import child
+from tests.kit.bridge import listen
+from tests.kit.gallery import MUTANTS, Mutant, ReferenceBus, find_bus
 from tests.kit.gallery.__main__ import main
 from tests.kit.gallery.matrix import (
     Cell,
@@ -19,6 +23,8 @@ from tests.kit.gallery.matrix import (
     render_matrix,
     run_cells,
 )
+from tests.kit.gallery.mutant import broken
+from tests.kit.hub import Hub
 
 ARTEFACT = Path(__file__).parent / "matrix.txt"
 REGENERATE = "regenerate it: python -m tests.kit.gallery --write tests/kit/matrix.txt"
@@ -158,3 +164,34 @@ def test_the_command_lists_what_each_bus_does_wrong(capsys: pytest.CaptureFixtur
     assert main(["--list"]) == 0
     printed = capsys.readouterr().out
     assert all(mutant.id in printed and mutant.prose in printed for mutant in MUTANTS.values())
+
+
+async def test_a_child_process_finds_its_harness_by_a_name_with_the_port() -> None:
+    hub = Hub()
+    other = getattr(child, f"EmitsNaN_at_{listen(hub)}")
+    async with other.instance("c") as bus, bus.subscribe() as stream:
+        assert type(bus) is MUTANTS["EmitsNaN"].bus
+        hello = BusNotification("hello")
+        found: list[BusNotification] = []
+        with anyio.fail_after(10):
+            while not found:  # a bridge takes its time to stand
+                await hub.inject("c", hello.encode())
+                with anyio.move_on_after(0.05):
+                    found.append(await anext(aiter(stream)))
+        assert found == [hello]
+
+
+def test_only_names_with_a_port_are_found_in_the_module_for_child_processes() -> None:
+    assert not hasattr(child, "ReferenceBus")
+
+
+def test_a_bus_is_found_by_its_name() -> None:
+    assert find_bus("ReferenceBus") is ReferenceBus
+    assert find_bus("EmitsNaN") is MUTANTS["EmitsNaN"].bus
+    with pytest.raises(KeyError):
+        find_bus("Unheard")
+
+
+def test_two_broken_buses_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="two broken buses are named EmitsNaN"):
+        broken("a row", check="deliver.echo", fragment="x")(type("EmitsNaN", (ReferenceBus,), {}))

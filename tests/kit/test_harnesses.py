@@ -9,6 +9,7 @@ from notification_bus import BusURLError, MemoryBus
 from notification_bus.testing import (
     Capabilities,
     FaultProxy,
+    FaultyLink,
     Harness,
     describe,
     memory_harness,
@@ -17,7 +18,6 @@ from notification_bus.testing import (
 from notification_bus.testing.harness import DeafLink
 from notification_bus.testing.harnesses import ConnectionWire, replace_address
 from notification_bus_redis import RedisBus
-from tests.kit.simulated import SimulatedBroker, SimulatedLink
 
 
 class Addressed(MemoryBus):
@@ -76,8 +76,8 @@ def test_every_link_is_a_proxy_of_its_own_and_an_instance_goes_through_it() -> N
             for url, address in zip(opened, [f"127.0.0.1:{one.port}", "broker.invalid"], strict=True):
                 assert url.startswith(f"redis://user:pa%40ss@{address}/3?")
                 assert url.endswith("x=1&channel=kit")
-            with pytest.raises(TypeError, match="SimulatedLink"):
-                async with harness.instance("kit", SimulatedLink(SimulatedBroker())):
+            with pytest.raises(TypeError, match="FaultyLink"):
+                async with harness.instance("kit", FaultyLink()):
                     pass
 
     anyio.run(main)

@@ -11,7 +11,8 @@ import pytest
 
 from notification_bus import MemoryBus, NotificationBus
 from notification_bus.testing import Link, memory_harness
-from tests.kit.gallery import MUTANTS, find_bus, gallery_harness
+from tests.kit.gallery import MUTANTS, find_bus
+from tests.kit.harness import HubHarness
 from tests.kit.lies import Harness, found, the_only
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -31,7 +32,7 @@ def test_an_honest_harness_is_believed_and_quickly(backend: str) -> None:
 
 
 def test_a_child_of_an_honest_harness_starts() -> None:
-    assert not found(gallery_harness()).faults
+    assert not found(HubHarness()).faults
 
 
 @pytest.mark.parametrize("name", MUTANTS)

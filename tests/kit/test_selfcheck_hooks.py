@@ -1,6 +1,6 @@
 """Wires that show or inject nothing, and links whose faults do nothing, are found out before the checks are run."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from anyio.lowlevel import checkpoint
 
-from notification_bus.testing import Observed
-from tests.kit.gallery import gallery_harness
+from notification_bus import BrokerConnection
+from notification_bus.testing import FaultyLink, Observed
+from tests.kit.harness import HubHarness
 from tests.kit.lies import Harness, found, the_only
-from tests.kit.simulated import SimulatedLink
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
@@ -122,11 +122,11 @@ def test_one_whose_wire_breaks_says_how(half: str, does: object, says: str) -> N
 # Its links
 
 
-def lying_link(harness: Harness, fault: str, does: Callable[[SimulatedLink], Callable[..., Any]]) -> None:
+def lying_link(harness: Harness, fault: str, does: Callable[[FaultyLink], Callable[..., Any]]) -> None:
     """Let one method of each link do something else."""
 
     @asynccontextmanager
-    async def link() -> AsyncGenerator[SimulatedLink]:
+    async def link() -> AsyncGenerator[FaultyLink]:
         async with harness.honest.link() as made:
             setattr(made, fault, does(made))
             yield made
@@ -174,30 +174,23 @@ def test_one_with_a_fault_that_raises(fault: str) -> None:
     assert f"`link.{fault}` raised NotImplementedError: later" in the_only(found(harness), "harness.links")
 
 
-class Counting(SimulatedLink):
+class Counting(FaultyLink):
     """Counts the first connection, and no refused one."""
 
-    async def connect(self) -> Any:
+    async def _connect(self, connect: Callable[[], Awaitable[BrokerConnection]]) -> BrokerConnection:
         if self._refusing:
             await checkpoint()
             raise ConnectionRefusedError
-        return await super().connect()
+        return await super()._connect(connect)
 
 
 def test_one_that_does_not_count_refused_connections() -> None:
     harness = Harness()
-
-    @asynccontextmanager
-    async def link() -> AsyncGenerator[SimulatedLink]:
-        made = Counting(harness.honest.simulated)
-        yield made
-        await made.aclose()
-
-    harness.replace(link=link)
+    harness.replace(link=Counting.open)
     assert "`attempts` does not grow while `refuse` refuses connections" in the_only(found(harness), "harness.links")
 
 
-class Uncounted(SimulatedLink):
+class Uncounted(FaultyLink):
     @property
     def attempts(self) -> int:
         return 0
@@ -209,14 +202,7 @@ class Uncounted(SimulatedLink):
 
 def test_one_that_counts_nothing() -> None:
     harness = Harness()
-
-    @asynccontextmanager
-    async def link() -> AsyncGenerator[SimulatedLink]:
-        made = Uncounted(harness.honest.simulated)
-        yield made
-        await made.aclose()
-
-    harness.replace(link=link)
+    harness.replace(link=Uncounted.open)
     assert "`attempts` is 0 after an instance has connected through the link" in str(found(harness))
 
 
@@ -230,8 +216,12 @@ def test_one_whose_instances_ignore_their_link() -> None:
 
 def test_one_whose_link_leads_nowhere() -> None:
     harness = Harness()
-    elsewhere = gallery_harness()
-    harness.replace(link=elsewhere.link)
+    elsewhere = HubHarness()
+
+    def instance(channel: str, link: Any = None) -> Any:
+        return (elsewhere if link else harness.honest).instance(channel, link)
+
+    harness.replace(instance=instance)
     assert "an instance that goes through a link with no fault on it hears nothing, and others do" in str(
         found(harness)
     )

@@ -5,11 +5,10 @@ runs the kit on every one of them.
 """
 
 from tests.kit.gallery import closing, delivery, outages, publishing, streams, values
-from tests.kit.gallery.harness import CAPABILITIES, gallery_harness
 from tests.kit.gallery.mutant import MUTANTS, Mutant, find_bus
 from tests.kit.gallery.reference import ReferenceBus
 
-__all__ = ["CAPABILITIES", "MUTANTS", "Mutant", "ReferenceBus", "find_bus", "gallery_harness"]
+__all__ = ["MUTANTS", "Mutant", "ReferenceBus", "find_bus"]
 
 # The modules register what they define.
 del closing, delivery, outages, publishing, streams, values

@@ -93,8 +93,8 @@ class PublishAfterCloseSends(ReferenceBus):
         if self._home is not None:
             await super().publish(notification)
             return
-        connection = await self.link.connect()
-        await connection.send(self.channel, [self.encode(notification)])
+        connection = await self.hub.connect(self.channel)
+        await connection.send([self.encode(notification)])
         await connection.aclose()
         self._check_open()
 

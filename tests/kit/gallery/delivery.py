@@ -9,17 +9,17 @@ from weakref import WeakSet
 import anyio
 
 from notification_bus._loops import BackgroundTask
+from notification_bus.connection import BrokerConnection
 from notification_bus.notification import BusNotification
 from tests.kit.gallery.mutant import broken
 from tests.kit.gallery.reference import ReferenceBus
 from tests.kit.gallery.stream import Stream
-from tests.kit.simulated import SimulatedConnection
 
 
 class _AcrossANetwork(ReferenceBus):
     """Takes its time to send, so that something is queued meanwhile."""
 
-    async def send(self, connection: SimulatedConnection, bodies: list[bytes]) -> None:
+    async def send(self, connection: BrokerConnection, bodies: list[bytes]) -> None:
         await super().send(connection, bodies)
         await anyio.sleep(0.005)
 
@@ -207,7 +207,7 @@ class CutsLargeBodies(ReferenceBus):
 
     rest: bytes = b""
 
-    async def send(self, connection: SimulatedConnection, bodies: list[bytes]) -> None:
+    async def send(self, connection: BrokerConnection, bodies: list[bytes]) -> None:
         for body in bodies:
             for piece in _pieces(body, 1000):
                 await super().send(connection, [piece])
@@ -241,7 +241,7 @@ class WaitsForTheOtherHalf(ReferenceBus):
     def put_off(self) -> list[bytes]:
         return []
 
-    async def send(self, connection: SimulatedConnection, bodies: list[bytes]) -> None:
+    async def send(self, connection: BrokerConnection, bodies: list[bytes]) -> None:
         mark = self.instance.encode() + b"|"
         rest: list[bytes] = []
         for body in bodies:
@@ -265,5 +265,5 @@ class WaitsForTheOtherHalf(ReferenceBus):
         else:
             self.put_off.append(body)
 
-    async def prove(self, connection: SimulatedConnection) -> None:
+    async def prove(self, connection: BrokerConnection) -> None:
         await anyio.sleep_forever()

@@ -10,9 +10,9 @@ from notification_bus.testing.checks import CHECKS
 from notification_bus.testing.outcome import Result
 from notification_bus.testing.runner import run_check
 from notification_bus.testing.timing import Timing
-from tests.kit.gallery.harness import gallery_harness
 from tests.kit.gallery.mutant import MUTANTS, Mutant, find_bus
 from tests.kit.gallery.reference import ReferenceBus
+from tests.kit.harness import HubHarness
 
 __all__ = [
     "Cell",
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 _QUICK: Final = Timing(wait=1.0, outage=1.0, deadline=30.0)
-"""The patience for buses that are known to be broken: what a simulated broker brings comes in milliseconds."""
+"""The patience for buses that are known to be broken: what a hub brings comes in milliseconds."""
 
 _PATIENT: Final = Timing(outage=1.0)
 """The patience for a bus that keeps its promises, and where another process has to be started."""
@@ -77,7 +77,7 @@ def _run(cell: Cell) -> Result:
     timing = _QUICK
     if cell.bus == ReferenceBus.__name__ or "process" in CHECKS[cell.check].needs:
         timing = _PATIENT
-    return run_check(cell.check, gallery_harness(find_bus(cell.bus)), backend=cell.backend, timing=timing)
+    return run_check(cell.check, HubHarness(find_bus(cell.bus)), backend=cell.backend, timing=timing)
 
 
 def render_matrix(results: Mapping[Cell, Result]) -> str:

@@ -5,11 +5,12 @@ from typing import ClassVar
 
 import anyio
 
+from notification_bus.connection import BrokerConnection
 from notification_bus.notification import BusNotification
 from tests.kit.gallery.mutant import broken
 from tests.kit.gallery.reference import ReferenceBus
 from tests.kit.gallery.stream import Stream
-from tests.kit.simulated import SimulatedConnection
+from tests.kit.hub import HubConnection
 
 
 @broken(
@@ -42,10 +43,10 @@ class SubscribesTwice(ReferenceBus):
 
     connected_before: bool = False
 
-    async def connect(self) -> SimulatedConnection:
+    async def connect(self) -> BrokerConnection:
         connection = await super().connect()
-        if self.connected_before:
-            await connection.subscribe(self.channel)
+        if self.connected_before and self.attachment is not None:
+            self.attachment.subscribe()
         self.connected_before = True
         return connection
 
@@ -58,7 +59,7 @@ class SubscribesTwice(ReferenceBus):
 class RetriesHalfSent(ReferenceBus):
     """Sends a batch again that was under way when the connection broke."""
 
-    async def send(self, connection: SimulatedConnection, bodies: list[bytes]) -> None:
+    async def send(self, connection: BrokerConnection, bodies: list[bytes]) -> None:
         try:
             await super().send(connection, bodies)
         except ConnectionError:
@@ -76,9 +77,9 @@ class ForgetsToResubscribe(ReferenceBus):
 
     connected_before: bool = False
 
-    async def connect(self) -> SimulatedConnection:
+    async def connect(self) -> BrokerConnection:
         if self.connected_before:
-            return await self.link.connect()
+            return HubConnection(self.hub, self.channel)
         self.connected_before = True
         return await super().connect()
 
@@ -93,7 +94,7 @@ class PublishingStaysDead(ReferenceBus):
 
     written_before: bool = False
 
-    async def write(self, connection: SimulatedConnection) -> None:
+    async def write(self, connection: BrokerConnection) -> None:
         if self.written_before:
             await anyio.sleep_forever()
         self.written_before = True
@@ -175,6 +176,12 @@ class ReadyTooSoon(ReferenceBus):
         """No subscription was ready before, so it thinks."""
 
 
+class _SubscribesWhenAsked(HubConnection):
+    async def check(self) -> None:
+        await super().check()
+        self.subscribe()
+
+
 @broken(
     "does not wait for the reply",
     check="ready.first_publish_after_enter",
@@ -183,10 +190,12 @@ class ReadyTooSoon(ReferenceBus):
 class ReadyWithoutTheReply(ReferenceBus):
     """Sends its subscription off and does not wait for the reply, as is easy with clients of Redis and NATS."""
 
-    async def connect(self) -> SimulatedConnection:
-        connection = await self.link.connect()
-        await connection.subscribe(self.channel, wait=False)
-        return connection
+    async def connect(self) -> BrokerConnection:
+        return _SubscribesWhenAsked(self.hub, self.channel)
+
+    async def read(self, connection: BrokerConnection) -> None:
+        await connection.check()
+        await super().read(connection)
 
 
 class _SkipsFirst(Stream):
@@ -215,7 +224,7 @@ class SwallowsTheFirst(ReferenceBus):
 class NeverNoticesABlackLink(ReferenceBus):
     """Trusts a connection until it says itself that it is broken."""
 
-    async def prove(self, connection: SimulatedConnection) -> None:
+    async def prove(self, connection: BrokerConnection) -> None:
         await anyio.sleep_forever()
 
 
@@ -227,10 +236,10 @@ class NeverNoticesABlackLink(ReferenceBus):
 class ProvesByPing(ReferenceBus):
     """Asks the broker whether it answers, not whether it delivers."""
 
-    async def prove(self, connection: SimulatedConnection) -> None:
+    async def prove(self, connection: BrokerConnection) -> None:
         while True:
             with anyio.fail_after(self.options.probe_timeout):
-                await connection.ping()
+                await connection.check()
             await anyio.sleep(self.options.probe_interval)
 
 

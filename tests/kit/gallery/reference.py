@@ -1,11 +1,13 @@
 """A small correct bus, whose parts can be broken one at a time.
 
 It is no `BrokerBus`: its parts are laid open as methods, so that each broken bus of the gallery can replace just one of
-them, and so that the kit is known to accept a second implementation of the contract. It runs on the simulated broker.
+them, and so that the kit is known to accept a second implementation of the contract. It runs on a hub.
 """
 
 import logging
 from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from random import uniform
 from secrets import token_hex
 from typing import Any, ClassVar, Final, Unpack, cast
@@ -16,11 +18,12 @@ from anyio.lowlevel import checkpoint
 from notification_bus._floodlog import FloodLog
 from notification_bus._lifecycle import ReferenceCounted
 from notification_bus._loops import BackgroundTask
-from notification_bus.errors import BusNotReadyError, MalformedBodyError, NotificationTooLargeError
+from notification_bus.connection import BrokerConnection
+from notification_bus.errors import BusNotReadyError, MalformedBodyError, NotificationTooLargeError, SendRefusedError
 from notification_bus.notification import GAP, BusNotification
 from notification_bus.options import BusOptions, OptionValues
 from tests.kit.gallery.stream import Stream
-from tests.kit.simulated import BrokerRefusedError, SimulatedConnection, SimulatedLink
+from tests.kit.hub import Hub, HubConnection
 
 __all__ = ["PROBE", "ReferenceBus"]
 
@@ -33,23 +36,25 @@ class ReferenceBus(ReferenceCounted):
     """The contract of `NotificationBus`, in as few lines as it takes.
 
     Args:
-        link: The way to the broker.
+        hub: The broker.
         channel: The broker-side name.
-        max_body: Bytes of the largest body.
         options: See `BusOptions`.
     """
 
+    broker: ClassVar[str] = "gallery"
     stream_type: ClassVar[type[Stream]] = Stream
 
-    def __init__(self, link: SimulatedLink, channel: str, *, max_body: int, **options: Unpack[OptionValues]) -> None:
+    def __init__(self, hub: Hub, channel: str, **options: Unpack[OptionValues]) -> None:
         super().__init__()
-        self.link = link
+        self.hub = hub
         self.options: BusOptions = BusOptions(channel=channel, **options)
-        self.max_body = max_body
+        self.max_body: int = hub.max_body
         self.instance: str = token_hex(8)
         self.streams: dict[Stream, None] = {}
         self.outbox: deque[bytes] = deque()
-        self.connection: SimulatedConnection | None = None
+        self.connection: BrokerConnection | None = None
+        self.attachment: HubConnection | None = None
+        """The connection beneath a link, at the broker's end."""
         self.changed: anyio.Event = anyio.Event()
         self.floods: FloodLog = FloodLog(_logger)
         self.attempt: int = 0
@@ -150,7 +155,7 @@ class ReferenceBus(ReferenceCounted):
         self.changed.set()
         self.changed = anyio.Event()
 
-    async def write(self, connection: SimulatedConnection) -> None:
+    async def write(self, connection: BrokerConnection) -> None:
         """Send what is queued, in batches, for as long as the connection lasts."""
         while True:
             bodies = self.take_batch()
@@ -169,7 +174,7 @@ class ReferenceBus(ReferenceCounted):
         if self.owes_gap and (bodies or self._probe_due):
             self.owes_gap = False
             bodies.insert(0, GAP.encode())
-        # ReferenceCounted before it is sent: if the connection breaks in the middle, all of it is in doubt.
+        # Counted before it is sent: if the connection breaks in the middle, all of it is in doubt.
         self._sent += len(bodies)
         if self._probe_due:
             self._probe_due = False
@@ -181,23 +186,25 @@ class ReferenceBus(ReferenceCounted):
         """The probe that travels the way of everything else."""
         return BusNotification(PROBE, {"instance": self.instance, "number": number}).encode()
 
-    async def send(self, connection: SimulatedConnection, bodies: list[bytes]) -> None:
+    async def send(self, connection: BrokerConnection, bodies: list[bytes]) -> None:
         """Send once. A send that fails is not repeated: it may have arrived."""
         try:
-            await connection.send(self.channel, bodies)
-        except BrokerRefusedError as exc:
+            await connection.send(bodies)
+        except SendRefusedError as exc:
             self.dropped("refused", str(exc), len(bodies))
             self.owe_gap()
 
     # -- the way in
 
-    async def read(self, connection: SimulatedConnection) -> None:
+    async def read(self, connection: BrokerConnection) -> None:
         """Deliver what arrives, for as long as the connection lasts."""
-        while True:
-            for body in await connection.receive():
-                self.receive(body)
-                # A batch can be longer than the buffers: its readers need their turns in between.
-                await checkpoint()
+        async with aclosing(cast("AsyncGenerator[Sequence[bytes]]", connection.receive())) as batches:
+            async for batch in batches:
+                for body in batch:
+                    self.receive(body)
+                    # A batch can be longer than the buffers: its readers need their turns in between.
+                    await checkpoint()
+        raise ConnectionError("the broker ended the subscription")
 
     def receive(self, body: bytes) -> None:
         """One body has arrived."""
@@ -219,7 +226,7 @@ class ReferenceBus(ReferenceCounted):
 
     # -- liveness
 
-    async def prove(self, connection: SimulatedConnection) -> None:
+    async def prove(self, connection: BrokerConnection) -> None:
         """Have a probe come back now and then, and fail where it does not."""
         while True:
             self._probes += 1
@@ -278,19 +285,15 @@ class ReferenceBus(ReferenceCounted):
                     tasks.start_soon(part, connection)
         finally:
             self.on_disconnected()
-            await connection.aclose()
+            with anyio.CancelScope(shield=True):
+                await connection.aclose()
 
-    async def connect(self) -> SimulatedConnection:
+    async def connect(self) -> BrokerConnection:
         """A connection whose subscription the broker has confirmed."""
-        connection = await self.link.connect()
-        try:
-            await connection.subscribe(self.channel)
-        except BaseException:
-            await connection.aclose()
-            raise
-        return connection
+        self.attachment = await self.hub.connect(self.channel)
+        return self.attachment
 
-    def on_connected(self, connection: SimulatedConnection) -> None:
+    def on_connected(self, connection: BrokerConnection) -> None:
         """The gap comes before anything that the new connection brings."""
         self.connection = connection
         self.gap_after_outage()
@@ -310,7 +313,7 @@ class ReferenceBus(ReferenceCounted):
         self._marks.clear()
         self.ring()
 
-    # -- starting and stopping; the counting is in CountedBus
+    # -- starting and stopping; the counting is in ReferenceCounted
 
     def _start(self) -> None:
         self.attempt = 0

@@ -9,6 +9,7 @@ from typing import ClassVar, cast
 import anyio
 from anyio.lowlevel import checkpoint
 
+from notification_bus.connection import BrokerConnection
 from notification_bus.notification import BusNotification
 from tests.kit.gallery.mutant import broken
 from tests.kit.gallery.reference import ReferenceBus
@@ -245,7 +246,7 @@ class _AsksToLeave(Stream):
         with anyio.move_on_after(5, shield=True):
             while self.bus.connection is not None:
                 with suppress(ConnectionError):
-                    await self.bus.connection.ping()
+                    await self.bus.connection.check()
                     return
 
 
@@ -274,13 +275,6 @@ class ClosingOneClosesAll(ReferenceBus):
             super().close_stream(other)
 
 
-class _Unsubscribes(Stream):
-    async def leave(self) -> None:
-        await super().leave()
-        if not self.bus.streams and self.bus.connection is not None:
-            await self.bus.connection.unsubscribe(self.bus.channel, wait=False)
-
-
 @broken(
     "wrong scope",
     check="sub.reopen_after_last_close",
@@ -289,20 +283,33 @@ class _Unsubscribes(Stream):
 class NeverSubscribesAgain(ReferenceBus):
     """Unsubscribes at the broker with its last subscription, and not the other way with the next."""
 
-    stream_type: ClassVar[type[Stream]] = _Unsubscribes
+    left: bool = False
 
-    async def prove(self, connection: object) -> None:
+    def close_stream(self, stream: Stream) -> None:
+        super().close_stream(stream)
+        self.left = not self.streams
+        self.ring()
+
+    async def prove(self, connection: BrokerConnection) -> None:
+        while not self.left:
+            await self.changed.wait()
+        self.left = False
+        await connection.check()  # on its way to the broker
+        if self.attachment is not None:
+            self.attachment.unsubscribe()
         await anyio.sleep_forever()
 
 
 class _Resubscribes(Stream):
     async def leave(self) -> None:
         await super().leave()
-        connection = self.bus.connection
-        if connection is not None:
-            await connection.unsubscribe(self.bus.channel)
+        connection, attachment = self.bus.connection, self.bus.attachment
+        if connection is not None and attachment is not None:
+            await connection.check()
+            attachment.unsubscribe()
             await anyio.sleep(0.005)  # a broker across a network
-            await connection.subscribe(self.bus.channel)
+            await connection.check()
+            attachment.subscribe()
 
 
 @broken(

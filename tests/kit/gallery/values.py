@@ -5,11 +5,11 @@ from contextlib import suppress
 from typing import Any
 
 from notification_bus import JsonObject
-from notification_bus.errors import MalformedBodyError
+from notification_bus.connection import BrokerConnection
+from notification_bus.errors import MalformedBodyError, SendRefusedError
 from notification_bus.notification import BusNotification
 from tests.kit.gallery.mutant import broken
 from tests.kit.gallery.reference import ReferenceBus
-from tests.kit.simulated import BrokerRefusedError, SimulatedConnection
 
 
 def dump(value: object) -> bytes:
@@ -94,10 +94,10 @@ class CountsCharacters(ReferenceBus):
     def size_of(self, body: bytes) -> int:
         return len(body.decode())
 
-    async def send(self, connection: SimulatedConnection, bodies: list[bytes]) -> None:
+    async def send(self, connection: BrokerConnection, bodies: list[bytes]) -> None:
         for body in bodies:
-            with suppress(BrokerRefusedError):
-                await connection.send(self.channel, [body])
+            with suppress(SendRefusedError):
+                await connection.send([body])
 
 
 @broken(

@@ -42,7 +42,7 @@ class NatsBus(BrokerBus):
     Args:
         servers: One URL or several (`nats://`, `tls://`, `ws://`, `wss://`), each also a list with commas,
             `nats://a:4222,b:4222`. User and password, or a token alone, may stand in them, percent-encoded. Servers
-            that the cluster tells of are used as well.
+            that the cluster announces are used as well.
         channel: Names the NATS subject, `subject`; no name is a wildcard.
         options: Those of every bus, see `notification_bus.BusOptions`, and those of `nats.connect`, see `NatsOptions`.
 

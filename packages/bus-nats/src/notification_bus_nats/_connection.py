@@ -22,7 +22,7 @@ _UNREAD: Final = 32 * 1024 * 1024
 """Bytes that may wait for the reader. nats-py never makes the server wait, so nothing else bounds the memory."""
 
 _OVERHEAD: Final = 100
-"""Bytes that a body takes up beside its own."""
+"""Bytes of memory that a body takes in addition to its own."""
 
 _SPREAD: Final = (0.1, 0.5)
 """Seconds, at least and at most, in which the other servers of a cluster learn of a new interest."""
@@ -37,7 +37,7 @@ class NatsConnection(BrokerConnection):
 
     Args:
         subject: What to publish to, and to subscribe to.
-        discovered: Called when the server tells of others in its cluster.
+        discovered: Called when the server announces others in its cluster.
         secure: Send nothing without TLS.
         grace: Seconds that closing waits at most for the server to read what was sent.
     """

@@ -71,7 +71,7 @@ class Pool:
         return server
 
     def connected(self, server: Server, others: Iterable[ParseResult]) -> None:
-        """Note the server that is connected now, and those it tells of; what another has told is forgotten."""
+        """Note the connected server and those that it announces; what another server announced is forgotten."""
         self._order = [known for known in self._order if known == server or known in self.named]
         self.discovered(server, others)
 

@@ -82,7 +82,7 @@ class PostgresConnection(BrokerConnection):
             # A statement prepared here would be unknown to the next session that the pooler takes.
             self._notify = partial(self._publishing.execute, _NOTIFY)
         else:
-            # Without a name, asyncpg would have it parsed anew each time.
+            # Without a name, asyncpg would parse it again each time.
             self._notify = (await self._publishing.prepare(_NOTIFY, name="notification_bus")).fetch
 
     # -- publishing

@@ -87,7 +87,7 @@ class ReferenceCounted(ABC):
             await self._close()
 
     async def aclose(self) -> None:
-        """Stop the bus whatever the count of its entering. Does nothing where it is not open.
+        """Stop the bus, however often it was entered. Does nothing if it is not open.
 
         Raises:
             BusClosedError: It is open in another event loop: close it there.

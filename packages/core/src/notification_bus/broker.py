@@ -1,4 +1,4 @@
-"""`BrokerBus`: everything that is the same for every broker. An adapter adds a way to connect."""
+"""`BrokerBus`: everything that is the same for every broker. An adapter adds `connect`."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -7,7 +7,6 @@ from typing import ClassVar, Self, Unpack, cast
 from urllib.parse import urlencode
 
 import anyio
-from anyio.lowlevel import checkpoint
 
 from notification_bus._broker.ledger import Ledger
 from notification_bus._broker.outbox import BURST
@@ -15,7 +14,7 @@ from notification_bus._broker.remedy import remedy
 from notification_bus._broker.supervisor import Supervisor
 from notification_bus._fanout import Buffer, Subscription
 from notification_bus._lifecycle import ReferenceCounted
-from notification_bus._loops import backend_name, current_loop
+from notification_bus._loops import backend_name, current_loop, turn
 from notification_bus.connection import BrokerConnection
 from notification_bus.errors import BusBackendError, BusClosedError, BusNotReadyError
 from notification_bus.notification import DEFAULT_MAX_BODY, BusNotification, encode_body
@@ -30,7 +29,7 @@ class BrokerBus(ReferenceCounted, ABC):
     """A `NotificationBus` over a broker. Keeps the whole contract; an adapter implements `connect`.
 
     It owns the outbox and its writer, the reader, reconnecting, liveness, gaps, the local subscriptions, size checks,
-    counting and closing. Entering it starts it and does not wait: a server comes up while its broker is down.
+    counting and closing. Entering starts it and does not wait: a server must come up while its broker is down.
 
     Args:
         address: The broker as logs and errors may show it, without credentials.
@@ -106,7 +105,7 @@ class BrokerBus(ReferenceCounted, ABC):
     async def publish(self, notification: BusNotification) -> None:
         """Queue a notification for every subscription of every replica, this one included, and return.
 
-        Never waits for the broker and never raises for its troubles. A caller cancelled in here has published.
+        Never waits for the broker and never raises for its trouble. A cancelled call has published.
 
         Raises:
             NotificationTooLargeError: The body has more than `max_body` bytes.
@@ -119,22 +118,22 @@ class BrokerBus(ReferenceCounted, ABC):
         outbox.put(body)
         waiting = len(outbox)
         if waiting % BURST == 0 or 2 * waiting > self.options.outbox:
-            # A burst from one task must not keep the writer, or anybody, from running until the outbox is full.
-            # A lone publish goes on at once: a turn of the loop would charge its caller for the writer's work.
-            await checkpoint()
+            # Without this a burst from one task would keep the writer from running until the outbox overflows. A single
+            # publish does not yield: its caller would wait for the writer's work.
+            await turn()
 
     def subscribe(self) -> Subscription:
-        """A subscription: a context that is ready once entered, and yields an iterator of notifications.
+        """Return a subscription: a context manager that is ready once entered, and yields an iterator of notifications.
 
         Raises:
-            BusNotReadyError: On entering, where the broker has not confirmed within `ready_timeout`.
-            BusClosedError: On entering, where the bus is not open.
+            BusNotReadyError: On entering, if the broker does not confirm within `ready_timeout`.
+            BusClosedError: On entering, if the bus is not open.
         """
         return Subscription(self._open_buffer, self._remove_buffer)
 
     async def _open_buffer(self) -> Buffer:
         await self.wait_ready()
-        # Nothing was awaited since the connection was seen up, so nothing can have been missed in between.
+        # No await between seeing the connection up and opening the buffer: nothing can be missed in between.
         return self._ledger.fanout.open()
 
     def _remove_buffer(self, buffer: Buffer) -> None:
@@ -147,7 +146,7 @@ class BrokerBus(ReferenceCounted, ABC):
             timeout: Seconds; `None` takes `ready_timeout`.
 
         Raises:
-            BusNotReadyError: There was none in time. Names each cause; its `__cause__` is the last native error.
+            BusNotReadyError: No confirmation in time. Names each cause; `__cause__` is the last native error.
             BusClosedError: The bus is not open, or was closed meanwhile.
         """
         self._check_open()
@@ -164,11 +163,11 @@ class BrokerBus(ReferenceCounted, ABC):
         raise BusNotReadyError(f"{self!r} is not ready after {limit:g} s: {cause}") from supervisor.last_exception
 
     def stats(self) -> BusStats:
-        """What the bus has counted up to now."""
+        """Return what the bus has counted up to now."""
         return self._ledger.counters.snapshot(len(self._ledger.fanout))
 
     def describe(self, exc: BaseException | None) -> str:
-        """An error in one line as it may be shown: its type, its text, the remedy, and no secret."""
+        """Return an error in one line for logs: its type, text and remedy, without secrets."""
         if exc is None:
             return "the client gave no reason"
         text = " ".join(f"{type(exc).__name__}: {exc}".split()) if str(exc) else type(exc).__name__

@@ -35,8 +35,8 @@ class NotificationBus(Protocol):
        count. A slow subscriber costs neither its siblings nor the producer nor the broker anything.
     8. **never_ends**: A stream outlives outages, restarts, kicked connections, refused logins and poison bodies. It
        ends only when its owner or the bus is closed. A cancelled read loses nothing.
-    9. **reconnect**: A lost connection is noticed, also when nothing says so, and made anew: at once, then backing off
-       with jitter to a small cap, for ever.
+    9. **reconnect**: A lost connection is detected, a silently dead one too, and replaced: at once, then backing off
+       with jitter to a small cap, without end.
     10. **gaps**: After anything may have been lost, `GAP` is yielded before the next notification: to every
         subscription after a reconnect, to the one whose buffer overflowed, and on the wire to all replicas when the
         publisher dropped or cannot know.

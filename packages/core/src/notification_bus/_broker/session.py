@@ -1,4 +1,4 @@
-"""One connection's life: a writer, a reader and a prober, all ended by the first that fails."""
+"""A session: the writer, the reader and the prober of one connection. The first that fails ends all three."""
 
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import anyio
-from anyio.lowlevel import checkpoint
 
 from notification_bus._broker.ledger import Ledger
 from notification_bus._broker.liveness import CONTROL_PREFIX, GAP_METHOD, PROBE_METHOD, Peers, Probe, may_be_control
 from notification_bus._broker.outbox import BURST
-from notification_bus._loops import clock
+from notification_bus._loops import clock, turn
 from notification_bus.connection import BrokerConnection
 from notification_bus.errors import EchoLostError, MalformedBodyError, NotPrimaryError, SendRefusedError
 from notification_bus.notification import GAP, BusNotification, decode_bodies, encode_frame
@@ -19,8 +18,8 @@ from notification_bus.notification import GAP, BusNotification, decode_bodies, e
 __all__ = ["Session"]
 
 _TURN: Final = 64
-"""Bodies that the reader delivers at most before it gives the subscribers a turn. Never more than half of a buffer:
-beyond that, healthy ones would overflow."""
+"""Bodies that the reader delivers at most before it yields to the subscribers; never more than half of a buffer, or
+healthy subscribers would overflow."""
 
 _BATCH: Final = 200
 _BATCH_BYTES: Final = 1_000_000
@@ -29,12 +28,12 @@ _FRAME_BYTES: Final = 60_000
 _FRAMES: Final = 8
 
 _SLICES: Final = 8
-"""A probe's time is waited for in slices: a blocked event loop uses up one of them, not the whole time."""
+"""Parts in which the time for a probe is waited: an event loop that was blocked uses up one, not the whole time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """What the return of one probe will confirm."""
+    """What a returned probe confirms."""
 
     number: int
     sent: int
@@ -42,7 +41,7 @@ class _Mark:
 
 
 class Session:
-    """Runs one confirmed connection until it fails or is closed. At most once: nothing taken out is put back."""
+    """Runs one connection until it fails or is closed. Nothing taken from the outbox is put back: at most once."""
 
     def __init__(
         self, ledger: Ledger, connection: BrokerConnection, peers: Peers, on_proven: Callable[[], None]
@@ -69,16 +68,16 @@ class Session:
 
     @property
     def in_doubt(self) -> int:
-        """Notifications handed over that no returned probe has confirmed."""
+        """Notifications handed to the connection that no returned probe has confirmed."""
         return self._sent - self._confirmed
 
     @property
     def refused(self) -> bool:
-        """Whether the broker refuses to publish for this connection."""
+        """True if the broker refused the last batch."""
         return self._refusal is not None
 
     async def run(self) -> BaseException | None:
-        """Run until the connection fails; the cause, or `None` where its end gave no reason."""
+        """Run until the connection fails. Returns the cause, or `None` if it ended without one."""
         try:
             with self._scope:
                 async with anyio.create_task_group() as tasks:
@@ -90,8 +89,8 @@ class Session:
         return self._cause
 
     async def _guard(self, half: Callable[[], Awaitable[None]]) -> None:
-        # Whatever ends one half ends the session, also a clean return, and also a client library that lets a
-        # cancellation of its own escape: a reader that ends unseen is the fault that this library exists to end.
+        # Any end of one half ends the session: also a clean return, and a cancellation that escapes a client library. A
+        # reader that ends unnoticed is the fault that this library exists to prevent.
         try:
             await half()
         except Exception as exc:
@@ -100,7 +99,7 @@ class Session:
             self._scope.cancel()
 
     async def flush(self) -> bool:
-        """Hand everything queued to the broker, a farewell to the peers last; whether that was done."""
+        """Send everything queued, then a leaving probe. Returns False if the connection failed before that."""
         self._probe = Probe(self._ledger.instance, self._next_number(), self._peers.interval, leaving=True)
         self._ledger.outbox.ring()
         while not self._over and (self._sending or self._probe is not None or len(self._ledger.outbox)):
@@ -126,7 +125,7 @@ class Session:
                 self._probe = None
                 bodies.append(probe.encode())
             if ledger.debt.due:
-                # Before everything else: what was dropped is older than what is left.
+                # The gap goes first: what was dropped is older than what is left.
                 gap = BusNotification(GAP_METHOD, {"from": ledger.instance, "epoch": ledger.debt.send()})
                 bodies.insert(0, gap.encode())
                 ledger.counters["gaps"] += 1
@@ -146,7 +145,7 @@ class Session:
         try:
             await self._connection.check()
         except NotPrimaryError:
-            # The echo has confirmed what was published here meanwhile, and it has reached nobody else.
+            # Probes have confirmed what was published here, but it reached nobody on the primary.
             self._ledger.debt.incur()
             raise
 
@@ -170,7 +169,7 @@ class Session:
             self._refusal = None
 
     def _refused(self, exc: SendRefusedError, notifications: int) -> None:
-        # With a frame or a gap among the refused, which notifications they were is unknown: all count.
+        # With frames or a gap in the batch it is unknown which notifications were refused: count up to all of them.
         refused = notifications if exc.count is None else min(notifications, exc.count)
         self._sent -= refused
         first, self._refusal = self._refusal is None, exc
@@ -181,7 +180,7 @@ class Session:
         else:
             self._ledger.counters.last_error = str(exc)
             if first:
-                # Said once where it was only a probe, so that an instance that is meant to listen only stays quiet.
+                # Only a probe was refused. Logged once: the instance may be one that is only allowed to listen.
                 self._ledger.floods.add("refused", f"{self._ledger.name}: the broker refuses to publish: {exc}")
         self._answered.set()
 
@@ -193,7 +192,7 @@ class Session:
             await self._deliver(batches)
         finally:
             if isinstance(batches, AsyncGenerator):
-                # Cancelled between two batches, a generator would be left to the garbage collector.
+                # If cancelled between two batches, the generator would be left to the garbage collector.
                 with anyio.move_on_after(self._ledger.options.close_timeout / 2, shield=True):
                     await batches.aclose()
         raise ConnectionError("the broker ended the subscription")
@@ -203,7 +202,7 @@ class Session:
         patience = room = min(_TURN, max(1, ledger.options.buffer // 2))
         async for batch in batches:
             self._heard_at = self._now()
-            # Without subscriptions, as in a process that only publishes, only what is for this session is read.
+            # Without subscriptions, as in a process that only publishes, only probes and gaps are decoded.
             reading = bool(ledger.fanout)
             arrived: list[BusNotification] = []
             for data in batch:
@@ -216,12 +215,12 @@ class Session:
                 while len(arrived) >= room:
                     self._hand_out(arrived[:room])
                     arrived, room = arrived[room:], patience
-                    await checkpoint()
+                    await turn()
             self._hand_out(arrived)
             room -= len(arrived)
 
     def _hand_out(self, notifications: Sequence[BusNotification]) -> None:
-        """Hand what arrived to the subscriptions, in order, and take out what is for this session."""
+        """Deliver to the subscriptions, in order. Probes and gaps are handled here."""
         ledger = self._ledger
         ready: list[BusNotification] = []
         for notification in notifications:
@@ -250,12 +249,12 @@ class Session:
                 self._ledger.counters["gaps"] += 1
                 self._ledger.fanout.deliver(GAP)
         else:
-            # A method of this family that a later version may have: not for subscribers of this one either way.
+            # Perhaps a control method of a later version; subscribers ignore it like any unknown method.
             self._ledger.counters["delivered"] += self._ledger.fanout.deliver(notification)
 
     def _echoed(self, probe: Probe) -> None:
         if not self._marks or probe.number < self._marks[0].number:
-            return  # from a connection before this one
+            return  # sent on an earlier connection
         while self._marks and self._marks[0].number <= probe.number:
             mark = self._marks.popleft()
             self._confirmed = max(self._confirmed, mark.sent)
@@ -290,13 +289,13 @@ class Session:
             if self._refusal is not None and now - self._heard_at > 3 * options.probe_interval:
                 raise ConnectionError(f"nothing heard, and no probe can prove the link: {self._refusal}")
             if self._peers.all_lost(now):
-                # The echo has confirmed what was published here, and it may have reached nobody else.
+                # Probes have confirmed what was published here, but it may have reached nobody else.
                 self._ledger.debt.incur()
                 raise ConnectionError(
                     "every other instance fell silent at once: this node may be one that they have left"
                 )
-            # A large fleet probes rarely each, but then every probe of others proves the receiving half here; where
-            # nothing at all comes in, the stated interval holds.
+            # In a large fleet each instance probes rarely; the probes of the others then prove the receiving half. If
+            # nothing comes in, the stated interval holds.
             while True:
                 now = self._now()
                 due = min(probed_at + self._peers.interval, max(self._heard_at, probed_at) + options.probe_interval)
@@ -306,7 +305,7 @@ class Session:
 
 
 def _pack(bodies: Sequence[bytes], limit: int) -> list[bytes]:
-    """Bodies in frames of bounded count and size, in order; a body that has a frame to itself goes bare."""
+    """Pack bodies into frames of limited count and size, in order. A body alone in its frame is sent bare."""
     frames: list[bytes] = []
     part: list[bytes] = []
     size = 2

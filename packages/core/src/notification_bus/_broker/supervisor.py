@@ -1,4 +1,4 @@
-"""The one place that reconnects: connections one after the other, and a session on each."""
+"""The one place that reconnects: it makes connections one after the other, and runs a session on each."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ _CAUSES: Final = 8
 
 
 class Supervisor:
-    """A bus from one start to one stop. Starts with its building, in the running event loop."""
+    """Runs a bus from its start to its stop. Building it starts it, in the running event loop."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Supervisor:
 
     @property
     def connected(self) -> bool:
-        """Whether the broker has confirmed a subscription and nothing has shown it to be broken."""
+        """True while a connection is up: the broker has confirmed its subscription and nothing has failed since."""
         return self._session is not None
 
     @property
@@ -55,7 +55,7 @@ class Supervisor:
         return "; ".join([*(cause for cause in self._reported.values() if cause != last), *([last] if last else [])])
 
     async def wait_changed(self) -> None:
-        """Wait until `connected` changes, or the stopping begins."""
+        """Wait until `connected` changes, or the bus begins to stop."""
         await self._changed.wait()
 
     def _announce(self) -> None:
@@ -63,11 +63,11 @@ class Supervisor:
         self._changed = anyio.Event()
 
     async def stop(self, limit: float) -> None:
-        """Send what is queued, take leave, and end everything: within `limit` seconds, in any state."""
+        """Send what is queued, tell the peers, and end everything within `limit` seconds, in any state."""
         deadline = anyio.current_time() + limit
         self._announce()
         if self._session is not None:
-            # Half of the time for what is queued; the rest is for letting go of a connection that does not answer.
+            # Half of the time to send what is queued; the other half to close a connection that does not answer.
             with anyio.move_on_after(limit / 2):
                 self._flushed = await self._session.flush()
         self._task.cancel()
@@ -85,16 +85,16 @@ class Supervisor:
                         try:
                             await self._live(connection)
                         finally:
-                            # Not waited for: a dead link can take long to say so, and the next try must not wait.
+                            # Not awaited: closing a dead link can take long, and the next attempt must not wait for it.
                             leftovers.start_soon(self._discard, connection)
                 except Exception as exc:
-                    # A fault of ours or of an adapter's hook: a supervisor that ends would be silence for ever.
+                    # A bug here or in an adapter's hook. If the supervisor ended, the bus would stay silent for ever.
                     self._logger.exception("%s: unexpected error in its supervisor", self._ledger.name)
                     self.last_exception = exc
                 await anyio.sleep(self._backoff.next())
 
     async def _attempt(self) -> BrokerConnection | None:
-        """One try to connect, in a task of its own: a client that lets a cancellation escape must not end this one."""
+        """Try once to connect, in a task of its own: a cancellation that escapes a client must not end this one."""
         made: list[BrokerConnection] = []
         problem: BaseException | None = None
         limit = self._ledger.options.probe_timeout
@@ -127,7 +127,7 @@ class Supervisor:
         self._connections += 1
         if self._connections > 1:
             ledger.counters["reconnects"] += 1
-        # Told before anything that the new connection brings: what was published in between is lost to them.
+        # Before anything that the new connection delivers: what was published in between is lost.
         if ledger.fanout.gap():
             ledger.counters["gaps"] += 1
         ledger.debt.connected()
@@ -145,17 +145,18 @@ class Supervisor:
             ledger.counters.mark(connected=False)
             self._announce()
         if anyio.current_time() - began > ledger.options.probe_timeout and session.refused:
-            # No probe can prove this one, since the broker lets this user only listen; that it lasted is enough.
+            # The broker refuses this user's probes, so no probe can prove the connection; that it lasted is enough.
             self._recovered()
         self._report(cause, "lost the connection")
 
     def _proven(self) -> None:
-        """A probe came back: the connection carries what it should."""
+        """Note that a probe came back: the connection works in both directions."""
         self._recovered()
         self._ledger.floods.flush()
 
     def _recovered(self) -> None:
-        # Not on connecting: a broker that confirms and then stays silent would be tried hot, and logged each time.
+        # Not on connecting: a broker that confirms and then stays silent would be retried in a tight loop, and logged
+        # each time.
         self._backoff.reset()
         if self._reported:
             self._reported.clear()

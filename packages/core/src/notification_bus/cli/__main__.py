@@ -1,4 +1,4 @@
-"""`python -m notification_bus.cli`: the command, where its script is not on the path."""
+"""`python -m notification_bus.cli`: the command, for an environment whose scripts are not on the path."""
 
 import sys
 

@@ -1,82 +1,90 @@
-"""What a subcommand is."""
+"""What the subcommands share: their error, their handling of signals, and printing to a reader that may be gone."""
 
 import argparse
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
-__all__ = ["Command", "CommandError", "Run", "Subparsers", "ending_in_order", "holding_signals"]
+__all__ = ["CommandError", "Subparsers", "Tell", "deferred_signals", "exit_on_signals", "printing"]
 
-_ENDING: Final[list[int]] = [signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-"""The signals by which a process is asked to end, besides that of Ctrl-C."""
-
-Run: TypeAlias = Callable[[argparse.Namespace], int]
-"""Runs a subcommand with its arguments and returns the exit code."""
+_EXIT_SIGNALS: Final[list[int]] = [signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""The signals, besides that of Ctrl-C, that ask a process to end."""
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001  # it has no other name
 
+Tell: TypeAlias = Callable[[str], None]
+"""Shows the user what is being done."""
+
 
 class CommandError(Exception):
-    """The command cannot be run as it was called. Says what is wrong and what to do; exit code 2."""
-
-
-class Command(Protocol):
-    """A module with this function is a subcommand."""
-
-    def register(self, commands: Subparsers, /) -> None:
-        """Add the parser, with `set_defaults(run=...)`. Imports nothing heavy: it runs for every command."""
-        ...
+    """The command cannot be run as called. Says what is wrong and what to do; exit code 2."""
 
 
 @contextmanager
-def ending_in_order() -> Generator[None]:
-    """Let a request to end pass through every `finally`, as Ctrl-C does, so that no process is left behind.
+def _handling(numbers: list[int], handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+@contextmanager
+def exit_on_signals() -> Generator[None]:
+    """Run every `finally` when the process is asked to end, so that no child process is left behind.
 
     Raises:
-        SystemExit: The process was asked to end, or its terminal was closed; with 128 and the signal's number.
+        SystemExit: The process received SIGTERM or SIGHUP; the code is 128 and the signal's number.
     """
-    asked: list[int] = []
+    received: list[int] = []
 
-    def end(number: int, _: FrameType | None) -> None:
-        # On the way of Ctrl-C, which event loops know: raised in the middle of a task, an exception would come out
-        # of it in the middle of a group of others.
-        asked.append(number)
+    def interrupt(number: int, _: FrameType | None) -> None:
+        # As Ctrl-C, which event loops handle: an exception raised here would surface in any task, inside a group.
+        received.append(number)
         signal.raise_signal(signal.SIGINT)
 
-    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
-        yield
-        return
-    before = {number: signal.signal(number, end) for number in _ENDING}
     try:
-        yield
+        with _handling(_EXIT_SIGNALS, interrupt):
+            yield
     except KeyboardInterrupt:
-        if asked:
-            raise SystemExit(128 + asked[0]) from None
+        if received:
+            raise SystemExit(128 + received[0]) from None
         raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
-def holding_signals() -> Generator[None]:
-    """Let signals wait until the end of what must not stop half way, such as the start of a process."""
-    held: list[int] = []
-
-    def hold(number: int, _: FrameType | None) -> None:
-        held.append(number)
-
-    if threading.current_thread() is not threading.main_thread():
+def deferred_signals() -> Generator[None]:
+    """Defer signals to the end of the block: one in the middle of `Popen` would leave a process that nobody knows."""
+    received: list[int] = []
+    with _handling([signal.SIGINT, *_EXIT_SIGNALS], lambda number, _: received.append(number)):
         yield
-        return
-    before = {number: signal.signal(number, hold) for number in (int(signal.SIGINT), *_ENDING)}
+    for number in received:
+        signal.raise_signal(number)
+
+
+@contextmanager
+def printing() -> Generator[None]:
+    """Print, and stop quietly when the reader is gone, as in `notification-bus check --list | head -1`.
+
+    Raises:
+        CommandError: The output cannot be written.
+    """
     try:
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    for number in held:
-        signal.raise_signal(number)
+        sys.stdout.flush()
+    except SystemExit:
+        pass  # raised by rich, with code 1, when the reader is gone
+    except OSError as exc:
+        # Python would try to flush the rest at exit, and fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(exc, BrokenPipeError):
+            raise CommandError(f"the results cannot be printed: {exc.strerror or exc}") from exc

@@ -31,7 +31,7 @@ Authorize: TypeAlias = Callable[
 and returns what of it is allowed. It cannot widen it. Whatever it raises refuses the stream."""
 
 _REFUSED: Final = "this caller may not open this subscription"
-"""The same words whatever was asked for: they must not tell which resources exist."""
+"""Always the same words: they must not reveal which resources exist."""
 
 _FORWARDING: Final = 0.05
 """Seconds that a transport has to send on what it was given."""

@@ -1,4 +1,4 @@
-"""When each stream is told of a gap: spread over a moment, merged, and not too often. Knows no clock of its own."""
+"""When each stream is told of a gap: spread over time, merged, and rate limited. No clock: the time is passed in."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -10,18 +10,18 @@ __all__ = ["GapSchedule"]
 
 
 class GapSchedule:
-    """A reconnect is noticed by every stream of every replica at the same time; their clients must not all fetch then.
+    """Every stream of every replica notices a reconnect at the same time; their clients must not all fetch then.
 
-    A *round* tells the streams that were open when the gap was heard, each at a random moment within the spread.
-    Gaps are numbered and a stream knows the last that it is covered against, so a gap heard during a round costs
-    nothing where the stream has not had its turn, and one more round for the rest. Two rounds begin at least the
-    interval apart: one flapping replica cannot keep a fleet fetching, and yet no gap is forgotten.
+    A *round* tells the streams that were open when the gap was heard, each at a random time within the spread. Gaps are
+    numbered, and a stream knows the last one that it has been told of: a gap heard during a round merges into it for
+    the streams still to be told, and makes one more round for the others. Two rounds begin at least the interval
+    apart: one flapping replica cannot keep a fleet fetching, and no gap is forgotten.
 
     Args:
         spread: Seconds over which a round is spread.
         interval: Least seconds between the beginnings of two rounds.
         random: Numbers from 0 up to 1.
-        shuffle: Brings a list into a random order, so that it is not always the same stream that waits longest.
+        shuffle: Shuffles a list, so that it is not always the same stream that waits longest.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class GapSchedule:
         self._not_before = -inf
         self._heard = False
         self.number = 0
-        """Gaps heard up to now; what a stream that opens now is covered against."""
+        """Gaps heard so far. A stream that opens now needs to be told of none of them."""
 
     def hear(self) -> None:
         """Note a gap."""
@@ -48,17 +48,17 @@ class GapSchedule:
         self._heard = True
 
     def delay(self, now: float) -> float | None:
-        """Seconds until `take` has something to do, or `None` where it has not before the next gap."""
+        """Return the seconds until `take` has something to do; `None` if it has not before the next gap."""
         if self._due:
             return max(0.0, self._due[0][0] - now)
         return max(0.0, self._not_before - now) if self._heard else None
 
     def take(self, now: float, streams: Iterable[Mailbox]) -> list[Mailbox]:
-        """The streams whose turn it is. They count as told.
+        """Return the streams to tell now. They count as told.
 
         Args:
-            now: Seconds of the same clock as ever.
-            streams: Those that are open, looked at where a round begins.
+            now: Seconds, always of the same clock.
+            streams: The open streams; read when a round begins.
         """
         if not self._due and self._heard and now >= self._not_before:
             self._begin(now, [stream for stream in streams if stream.gap < self.number])
@@ -75,7 +75,7 @@ class GapSchedule:
             return
         self._not_before = now + self._interval
         self._shuffle(streams)
-        # One random moment in each of as many equal parts as there are streams: an even load, also where each of many
-        # replicas holds a single stream.
+        # The spread is divided into one part for each stream, with a random time in each: an even load, also if each of
+        # many replicas holds a single stream.
         part = self._spread / len(streams)
         self._due.extend((now + part * (place + self._random()), stream) for place, stream in enumerate(streams))

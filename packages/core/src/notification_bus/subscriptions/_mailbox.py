@@ -16,7 +16,7 @@ class Mailbox:
 
     A change is a level trigger, "look again": one that arrives while another of its key waits takes its place, in its
     position, so that a key which changes all the time can neither crowd out the others nor be kept waiting by them.
-    A change without a notification (after a gap) says no more than its key.
+    A change without a notification (after a gap) consists of its key.
     """
 
     __slots__ = ("_pending", "_waiting", "closed", "coalesced", "gap", "keys")

@@ -21,7 +21,8 @@ _TURN: Final = 64
 """Notifications taken from a bus that never waits before the event loop gets a turn."""
 
 LONGEST_PAUSE: Final = 2.0
-"""Seconds before a broken subscription or stream is made anew, at most. One that lasted longer was a healthy one."""
+"""The longest wait, in seconds, before a broken subscription or stream is replaced. One that lasted longer was
+healthy."""
 
 
 class Pump:

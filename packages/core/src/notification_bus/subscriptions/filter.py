@@ -1,4 +1,4 @@
-"""What a client asks to hear, and what of that a server can push."""
+"""`SubscriptionFilter`, what a client asks for, and `Capabilities`, what a server can push."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -32,26 +32,27 @@ class Capabilities:
     """Updates of single resources."""
 
     extensions: frozenset[str] = frozenset()
-    """Keys of a filter, unknown here, that the server itself serves (`"taskIds"`). They are acknowledged, no more."""
+    """Members of a filter that this library does not know and the server itself serves, such as `"taskIds"`. They are
+    acknowledged, nothing else."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionFilter:
-    """What one stream is to carry. Immutable, compared by value; nothing is asked for by default.
+    """What one stream carries. Immutable, compared by value; empty by default.
 
     Raises:
-        InvalidFilterError: `resource_subscriptions` is a bare string or holds something that is no text.
+        InvalidFilterError: `resource_subscriptions` is a string, or holds something that is not a string.
     """
 
     tools_list_changed: bool = False
     prompts_list_changed: bool = False
     resources_list_changed: bool = False
     resource_subscriptions: tuple[str, ...] = ()
-    """The exact URIs to hear updates of, in the order asked for, each once. Any iterable of strings may be given."""
+    """The exact URIs whose updates are carried, in the order given, each once. Any iterable of strings is accepted."""
 
     extra: _EXTRA = field(default_factory=dict[str, Any], hash=False)
-    """Members that this library does not know, as they came."""
+    """Members that this library does not know, unchanged."""
 
     def __post_init__(self) -> None:
         uris: Any = self.resource_subscriptions
@@ -65,11 +66,11 @@ class SubscriptionFilter:
     def from_wire(cls, value: object) -> Self:
         """Read the protocol's filter, as in `params.notifications` of `subscriptions/listen`.
 
-        A member that is `null` counts as absent. Unknown members are kept in `extra`. There is no limit of size here:
-        a registry has them.
+        A member that is `null` counts as absent. Unknown members are kept in `extra`. The registry limits sizes,
+        not this.
 
         Raises:
-            InvalidFilterError: It is no object, a known member is of the wrong type, or a URI cannot be written as
+            InvalidFilterError: It is not an object, a known member is of the wrong type, or a URI cannot be encoded as
                 UTF-8.
         """
         if not isinstance(value, Mapping):
@@ -91,16 +92,16 @@ class SubscriptionFilter:
         return cls(**known, extra=extra)
 
     def to_wire(self) -> dict[str, Any]:
-        """The protocol's filter: what is not asked for is left out. A new object at each call."""
+        """Return the protocol's filter, without what is not asked for. A new object at each call."""
         wire: dict[str, Any] = {name: True for name, attribute in _FLAGS.items() if getattr(self, attribute)}
         if self.resource_subscriptions:
             wire[_URIS] = list(self.resource_subscriptions)
         return {**wire, **self.extra}
 
     def narrow(self, capabilities: Capabilities) -> Self:
-        """The accepted filter: what was asked for and can be pushed. The rest is dropped, not refused.
+        """Return the accepted filter: what was asked for and can be pushed. The rest is dropped, not refused.
 
-        A member of `extra` stays only where `capabilities.extensions` names it: to acknowledge it is to promise it.
+        A member of `extra` stays only if `capabilities.extensions` names it: to acknowledge it is to promise it.
         """
         can = capabilities
         return replace(
@@ -113,9 +114,9 @@ class SubscriptionFilter:
         )
 
     def intersect(self, other: "SubscriptionFilter") -> Self:
-        """What both ask for: never more than this filter, whatever the other holds.
+        """Return what both filters ask for: never more than this one.
 
-        Members of `extra` stay where both have them, with this filter's value.
+        Members of `extra` stay if both have them, with this filter's value.
         """
         theirs = frozenset(other.resource_subscriptions)
         return replace(
@@ -129,11 +130,11 @@ class SubscriptionFilter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no notification passes it. What `extra` asks for does not count."""
+        """True if the filter admits no notification. `extra` does not count."""
         return not self.keys()
 
     def keys(self) -> tuple[Key, ...]:
-        """What a stream with this filter can wait for: the kinds of lists by number, then the URIs."""
+        """Return the keys of a stream with this filter: the kinds of lists by number, then the URIs."""
         flags = (self.tools_list_changed, self.prompts_list_changed, self.resources_list_changed)
         return (*(kind for kind, asked in enumerate(flags) if asked), *self.resource_subscriptions)
 
@@ -144,7 +145,7 @@ def _checked(uris: Iterable[object]) -> Iterable[str]:
             raise InvalidFilterError(f"{_URIS}[{position}] is {_shown(uri)}: give the URI as a string")
         text = str.__str__(uri)
         if not text.isascii():
-            # Found here, it is one client's mistake; found while writing the acknowledgment, a failure of the server.
+            # Rejected here it is the client's error; while writing the acknowledgment it would be the server's.
             try:
                 text.encode()
             except UnicodeEncodeError:
@@ -155,7 +156,7 @@ def _checked(uris: Iterable[object]) -> Iterable[str]:
 
 
 def _shown(value: object) -> str:
-    """A value in an error that travels to its sender: recognisable, and never at full length."""
+    """Return a value as an error shows it to its sender: recognisable, and shortened."""
     if value is None:
         return "null"
     short = Repr()

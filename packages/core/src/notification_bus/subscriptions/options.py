@@ -48,7 +48,7 @@ class RegistryOptions:
     """Seconds that a shutdown waits at most, from its signal on, for the streams to hand over their final results."""
 
     ready_timeout: float = 10.0
-    """Seconds that opening a stream waits at most for the bus to be ready; whatever the bus itself is told to wait."""
+    """Seconds that opening a stream waits for the bus to be ready, independent of the bus's own `ready_timeout`."""
 
     gap_spread: float = 1.0
     """Seconds over which the streams are told of a gap, so that their clients do not all fetch at once."""

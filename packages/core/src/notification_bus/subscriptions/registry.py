@@ -59,7 +59,7 @@ class SubscriptionRegistry(ReferenceCounted):
     Without a bus a notification goes straight to the streams of this node: no queue, no task, no connection.
 
     Args:
-        bus: Reaches the other replicas; `None` where there are none.
+        bus: Reaches the other replicas; `None` if there are none.
         capabilities: What this server can push. The attribute of that name may be changed; it holds for streams opened
             from then on.
         options: See `RegistryOptions`.
@@ -148,7 +148,7 @@ class SubscriptionRegistry(ReferenceCounted):
             capabilities: What can be pushed to this client; `None` takes the registry's.
             authorize: Called with the narrowed filter, which is within the limits; returns what of it this client may
                 watch. It cannot widen the filter. What it raises is raised on entering.
-            keep_empty: Keep the stream open although nothing was accepted, whatever the option `end_empty` says: for a
+            keep_empty: Keep the stream open if nothing was accepted, in spite of the option `end_empty`: for a
                 stream that is widened by `watch`.
 
         Raises:

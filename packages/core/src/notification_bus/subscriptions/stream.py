@@ -1,4 +1,4 @@
-"""One stream: what a server's handler reads from, and sends on."""
+"""`SubscriptionStream`: what the handler of a listen request reads from."""
 
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,26 +18,26 @@ from notification_bus.subscriptions.filter import SubscriptionFilter
 __all__ = ["SubscriptionId", "SubscriptionMessage", "SubscriptionStream"]
 
 _TURN: Final = 64
-"""Messages that a reader takes from a full mailbox before it gives the event loop a turn."""
+"""Messages that a reader takes from a full mailbox before it yields to the event loop."""
 
 SubscriptionId: TypeAlias = int | str
 """The id of the request that opened a stream, as its client wrote it: `1` and `"1"` are two ids."""
 
 
 class SubscriptionMessage(NamedTuple):
-    """A JSON-RPC notification, ready to be sent: `params` is an object of this message alone."""
+    """A JSON-RPC notification, ready to be sent. `params` belongs to this message alone."""
 
     method: str
     params: dict[str, Any]
 
     @property
     def uri(self) -> str | None:
-        """The resource that was updated; `None` in a message of another kind."""
+        """The updated resource; `None` in a message of another kind."""
         return self.params["uri"] if self.method == UPDATED else None
 
     @property
     def is_acknowledgment(self) -> bool:
-        """Whether it is the first message of its stream, which tells of no change."""
+        """True for the first message of a stream, which is not a change."""
         return self.method == ACKNOWLEDGED
 
     def to_wire(self) -> dict[str, Any]:
@@ -46,32 +46,32 @@ class SubscriptionMessage(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """What opening a stream gave it."""
+    """The result of admitting a stream."""
 
     mailbox: Mailbox
     accepted: SubscriptionFilter
     table: StreamTable
     admits: Callable[[int, str], bool]
-    """Whether one more URI, after so many, can be pushed. Raises where a limit is reached."""
+    """Returns whether one more URI, after that many, can be pushed. Raises if a limit is reached."""
 
     deadline: float | None
 
 
 @final
 class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
-    """A stream of messages for one client: the context that `listen` returns, and the iterator that entering it yields.
+    """The messages of one client: the context manager that `listen` returns, and the iterator that it yields.
 
     * The first message is the acknowledgment, always; it holds the accepted filter.
     * Each message carries the stream's id in `params._meta["io.modelcontextprotocol/subscriptionId"]`.
-    * What changed twice before it was read is told once. A reader that is slow, or stops, loses nothing and costs
-      nobody anything.
-    * The iteration ends when the registry drains, after `end`, or after the registry's `max_lifetime`: then the client
-      is owed a final result. A client that went away is seen as the cancellation of the task that serves it, or as an
-      error from the transport; both pass through. So a loop that ran to its end is a graceful end.
+    * A change that is still unread is not queued again. A slow reader, or one that stops, loses nothing and costs
+      others nothing.
+    * The iteration ends when the registry drains, after `end`, or after the registry's `max_lifetime`: send the client
+      its final result then. A client that disconnects cancels the task that serves it, or makes the transport raise.
+      So a loop that runs to its end is a graceful end.
     * A cancelled read loses nothing.
 
-    Leaving the context, from any task and any number of times, ends the iteration at once. It also tells a draining
-    registry that the final result has been handed over, unless `defer_result` was called before.
+    Leaving the context, from any task and any number of times, ends the iteration at once. A draining registry then
+    counts the final result as sent, unless `defer_result` was called before.
     """
 
     __slots__ = ("_acknowledged", "_admit", "_admitted", "_changed", "_left", "_reading", "_streak", "subscription_id")
@@ -88,7 +88,7 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
 
     @property
     def accepted(self) -> SubscriptionFilter:
-        """What this stream carries: what was asked for and can be pushed."""
+        """The accepted filter: what was asked for and can be pushed."""
         admitted = self._entered()
         if self._changed:
             uris = tuple(key for key in admitted.mailbox.keys if isinstance(key, str))
@@ -100,21 +100,21 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
 
     @property
     def meta(self) -> dict[str, Any]:
-        """The `_meta` that names this stream, for the final result. A new object at each call."""
+        """The `_meta` with the id of this stream, for the final result. A new object at each call."""
         return {SUBSCRIPTION_ID: self.subscription_id}
 
     def watch(self, uri: str) -> bool:
-        """Carry the updates of one more resource, those published from now on.
+        """Also carry the updates of a resource that are published from now on.
 
-        For clients that name one resource after the other: over a websocket, or by `resources/subscribe` of MCP's
-        earlier revisions. The bus has been ready since the stream was opened, so there is nothing to wait for.
+        For clients that name resources one by one: over a websocket, or by `resources/subscribe` of MCP's earlier
+        revisions. Does not wait: the bus has been ready since the stream was opened.
 
         Returns:
-            Whether they are carried; not where the server cannot push updates, or the stream has ended.
+            False if the server cannot push updates or the stream has ended.
 
         Raises:
             SubscriptionLimitError: The stream would name too many URIs, or this one is too long.
-            InvalidFilterError: It is no string, or cannot be written as UTF-8.
+            InvalidFilterError: `uri` is not a string, or cannot be encoded as UTF-8.
         """
         admitted = self._entered()
         mailbox = admitted.mailbox
@@ -129,7 +129,7 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
         return True
 
     def unwatch(self, uri: str) -> None:
-        """Carry the updates of a resource no more; what waits to be told of it is not told. Any number of times."""
+        """Stop carrying the updates of a resource; an unread one is dropped. May be called any number of times."""
         admitted = self._entered()
         mailbox = admitted.mailbox
         if isinstance(uri, str) and uri in mailbox.keys and not (self._left or mailbox.closed):
@@ -137,19 +137,19 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
             self._changed = True
 
     def look_again(self) -> None:
-        """Have all that the stream carries told as changed, as after a gap: for a client that has missed something."""
+        """Report everything in the filter as changed, as after a gap: for a client that has missed something."""
         self._entered().mailbox.mark_all()
 
     def end(self) -> None:
-        """End gracefully: what waits can still be read, then the iteration ends."""
+        """End gracefully: unread messages can still be read, then the iteration ends."""
         admitted = self._entered()
         admitted.table.end(admitted.mailbox)
 
     def defer_result(self) -> Callable[[], None]:
-        """Keep a draining registry waiting after this stream has been left, until the returned function is called.
+        """Keep a draining registry waiting, after this stream has been left, until the returned function is called.
 
-        For a handler whose final result is written by somebody else after it has returned. Call it before leaving the
-        context. The function may be called any number of times.
+        For a handler whose final result is written by its caller, after it has returned. Call it before leaving the
+        context. The returned function may be called any number of times.
         """
         return self._entered().table.defer()
 
@@ -177,7 +177,7 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
     async def __anext__(self) -> SubscriptionMessage:
         admitted = self._entered()
         if not self._acknowledged and not self._left:
-            # Whatever has happened since the entering waits in the mailbox, an end included: this comes first.
+            # Always first: what has happened since entering, an end included, waits in the mailbox.
             self._acknowledged = True
             return SubscriptionMessage(ACKNOWLEDGED, {"notifications": self.accepted.to_wire(), "_meta": self.meta})
         if self._reading:
@@ -186,7 +186,7 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
         try:
             if admitted.deadline is None:
                 return await self._next(admitted.mailbox)
-            # A reader that waits is interrupted by it, and one that always finds something where it gives its turn.
+            # Interrupts a waiting reader; a busy one is interrupted where it yields to the loop.
             with anyio.CancelScope(deadline=admitted.deadline):
                 return await self._next(admitted.mailbox)
             admitted.table.end(admitted.mailbox)
@@ -195,8 +195,8 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
             self._reading = False
 
     async def _next(self, mailbox: Mailbox) -> SubscriptionMessage:
-        # A reader of a full mailbox never waits, so it must give turns by itself; and the taking comes after every
-        # await, so that a read cancelled in one has taken nothing.
+        # A reader of a full mailbox never waits, so it must yield to the loop explicitly. Take only after the last
+        # await: a read that is cancelled must not have taken anything.
         if self._streak >= _TURN:
             self._streak = 0
             await turn()
@@ -216,14 +216,14 @@ class SubscriptionStream(AsyncIterator[SubscriptionMessage]):
         else:
             method = UPDATED
             params = {"uri": key} if notification is None else cast("dict[str, Any]", notification.params)
-        # `params` is a copy of this message's own. What others put into `_meta` stays, but for the name of the stream.
+        # `params` is a copy. Foreign members of `_meta` stay, except the id of the stream.
         meta = params.get("_meta")
         params["_meta"] = {**cast("dict[str, Any]", meta), **self.meta} if isinstance(meta, dict) else self.meta
         return SubscriptionMessage(method, params)
 
     def __del__(self) -> None:
         if self._admitted is not None and not self._left:
-            # The collector may run this in any thread: the table only takes note, and removes the mailbox later.
+            # The garbage collector may run this in any thread: the table removes the mailbox later.
             self._admitted.table.abandon(self._admitted.mailbox)
             warnings.warn(
                 "a subscription stream was dropped without being left", ResourceWarning, source=self, stacklevel=1

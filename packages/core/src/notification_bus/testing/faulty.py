@@ -1,26 +1,34 @@
-"""Faults for any `BrokerConnection`, put between it and its bus: no proxy, no port, whatever the broker is.
+"""Faults for any `BrokerConnection`, between it and its bus: no proxy and no port, whatever the broker is.
 
-They are the faults of a network as the supervisor of a `BrokerBus` sees them. What the client library makes of a
-network that breaks under it, only a `FaultProxy` before a real broker shows.
+They are the faults of a network as the supervisor of a `BrokerBus` sees them. How the client library takes a network
+that breaks under it, only a `FaultProxy` before a real broker shows.
+
+In Toxiproxy's words: `delay` is `latency`, `stall` is `bandwidth` with a rate of 0, `blackhole` is `timeout` with 0,
+`cut` is `reset_peer`, and `refuse` is a proxy that is down. `deaf` and `deny` are faults of a broker, not of a network.
 """
 
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, NoReturn, TypeVar
+from math import inf
+from typing import Final, Protocol
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 from notification_bus._loops import BackgroundTask
-from notification_bus.broker import BrokerBus
 from notification_bus.connection import BrokerConnection
+from notification_bus.errors import SendRefusedError
 
 __all__ = ["FaultyLink"]
 
-T = TypeVar("T")
-
 _Batch = Sequence[bytes | str]
+
+
+class _Connecting(Protocol):
+    """A `BrokerBus`, or any other bus that gets its connections from a method `connect`."""
+
+    async def connect(self) -> BrokerConnection: ...
 
 
 class FaultyLink:
@@ -33,24 +41,26 @@ class FaultyLink:
     def __init__(self) -> None:
         self.attempts: int = 0
         """Connections that have been tried through this link, refused ones included."""
-        self._delay = 0.0
-        self._holding = False
-        self._refusing = False
-        self._deaf = False
-        self._live: set[_FaultyConnection] = set()
-        self._changed = anyio.Event()
+        self.is_deaf: bool = False
+        self.is_denied: bool = False
+        self.changed: anyio.Event = anyio.Event()
+        self._latency = 0.0
+        self._stalled = self._refusing = False
+        self._connections: set[_FaultyConnection] = set()
 
     @classmethod
     @asynccontextmanager
     async def open(cls) -> "AsyncGenerator[FaultyLink]":
-        """A new link, which ends with the context."""
+        """A new link, which ends with the context: what it still holds is lost, and its connections break."""
         link = cls()
         try:
             yield link
         finally:
-            await link.cut()
+            for connection in link._take_all():
+                with anyio.CancelScope(shield=True):
+                    await connection.break_off(wait=True)
 
-    def lead(self, bus: BrokerBus) -> None:
+    def lead(self, bus: _Connecting) -> None:
         """Have this one object connect through the link from now on."""
         connect = bus.connect
 
@@ -61,25 +71,25 @@ class FaultyLink:
 
     async def delay(self, seconds: float) -> None:
         """Let everything arrive that much later, in order."""
-        self._delay = seconds
-        await self._turn()
+        self._latency = seconds
+        await self._apply()
 
     async def stall(self) -> None:
         """Accept everything and carry nothing, in both directions; what was held back goes through after `restore`."""
-        self._holding = True
-        await self._turn()
+        self._stalled = True
+        await self._apply()
 
     async def blackhole(self) -> None:
         """Kill the present connections without a word: nothing is ever carried on them again, new ones work."""
         for connection in self._take_all():
-            connection.dead = True
-        await checkpoint()
+            connection.fall_silent()
+        await self._apply()
 
     async def cut(self) -> None:
         """Break the present connections; new ones work."""
         for connection in self._take_all():
-            connection.break_off()
-        await checkpoint()
+            await connection.break_off()
+        await self._apply()
 
     async def refuse(self) -> None:
         """Break the present connections and refuse new ones."""
@@ -88,171 +98,210 @@ class FaultyLink:
 
     async def deaf(self) -> None:
         """Confirm subscriptions, accept what is published and answer pings, but deliver nothing, until `restore`."""
-        self._deaf = True
-        await checkpoint()
+        self.is_deaf = True
+        await self._apply()
+
+    async def deny(self) -> None:
+        """Refuse whatever is published, as a broker does that has withdrawn the permission, until `restore`."""
+        self.is_denied = True
+        await self._apply()
 
     async def restore(self) -> None:
-        """Carry again, and accept new connections."""
-        self._delay = 0.0
-        self._holding = self._refusing = self._deaf = False
-        await self._turn()
+        """End every fault: carry again, what was held back first, and accept new connections."""
+        self._latency = 0.0
+        self._stalled = self._refusing = self.is_deaf = self.is_denied = False
+        await self._apply()
 
-    async def _turn(self) -> None:
-        changed, self._changed = self._changed, anyio.Event()
-        changed.set()
+    async def _apply(self) -> None:
+        self.notify()
         await checkpoint()
 
-    def _take_all(self) -> "set[_FaultyConnection]":
-        taken, self._live = self._live, set()
-        return taken
+    def notify(self) -> None:
+        """Wake everything that waits on this link, to look again."""
+        changed, self.changed = self.changed, anyio.Event()
+        changed.set()
+
+    def left(self, since: float) -> float:
+        """Seconds until what was sent then arrives at the other end."""
+        return inf if self._stalled else since + self._latency - anyio.current_time()
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether anything takes time to arrive."""
+        return self._stalled or self._latency > 0
+
+    async def wait_carried(self, since: float) -> None:
+        """Wait until what was sent then has arrived at the other end."""
+        while (left := self.left(since)) > 0:
+            with anyio.move_on_after(left):
+                await self.changed.wait()
 
     async def _connect(self, connect: Callable[[], Awaitable[BrokerConnection]]) -> BrokerConnection:
         self.attempts += 1
-        await self.carry()
+        await checkpoint()
+        await self.wait_carried(anyio.current_time())
         if self._refusing:
             raise ConnectionRefusedError("the link refuses connections")
         connection = _FaultyConnection(self, await connect())
-        self._live.add(connection)
+        self._connections.add(connection)
         try:
-            await connection.exposed(self.carry)
+            await connection.confirmed()
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await connection.aclose()
             raise
         return connection
 
-    async def carry(self) -> None:
-        """Take the time that it takes to get from one end of the link to the other."""
-        await self.hold()
-        await anyio.sleep(self._delay)
-        await self.hold()
-
-    async def hold(self) -> None:
-        """Wait while nothing is carried."""
-        while self._holding:
-            await self._changed.wait()
-
-    async def wait_due(self, since: float) -> None:
-        """Wait until what was sent down then has arrived."""
-        await self.hold()
-        while (left := since + self._delay - anyio.current_time()) > 0:
-            changed = self._changed
-            with anyio.move_on_after(left):
-                await changed.wait()
-            await self.hold()
-
-    @property
-    def delivers(self) -> bool:
-        """Whether the broker delivers anything."""
-        return not self._deaf
-
     def forget(self, connection: "_FaultyConnection") -> None:
-        """A connection was closed."""
-        self._live.discard(connection)
+        """Carry nothing more for a connection that has been closed."""
+        self._connections.discard(connection)
+
+    def _take_all(self) -> "set[_FaultyConnection]":
+        taken, self._connections = self._connections, set()
+        return taken
+
+
+class _Request:
+    """Something on its way to the broker, and when its answer set out on the way back."""
+
+    def __init__(self, act: Callable[[], Awaitable[None]]) -> None:
+        self.act: Final = act
+        self.sent: Final = anyio.current_time()
+        self.answered: float | None = None
+        self.error: Exception | None = None
 
 
 class _FaultyConnection(BrokerConnection):
+    """Carries requests to the inner connection and batches from it, each in order and each when it is due.
+
+    A task of its own carries what was accepted, as a network does: a caller that stops waiting takes nothing back.
+    """
+
     def __init__(self, link: FaultyLink, inner: BrokerConnection) -> None:
         self.max_body: int = inner.max_body
-        self.dead = False
-        """Nothing is ever carried here again, and nothing says so."""
         self._link: Final = link
         self._inner: Final = inner
-        self._broken = False
-        self._scopes: set[anyio.CancelScope] = set()
-        self._arrived: deque[tuple[float, _Batch]] = deque()
-        self._news = anyio.Event()
-        self._ended = False
-        self._failure: Exception | None = None
+        self._opened: Final = anyio.current_time()
+        self._requests: deque[_Request] = deque()
+        self._arrived: deque[tuple[float, _Batch | Exception | None]] = deque()
+        self._lost: str | None = None
+        self._silent = False
+        self._close_error: Exception | None = None
         self._reader: BackgroundTask | None = None
+        self._carrier = BackgroundTask(self._carry, "carries requests over a faulty link")
 
-    def break_off(self) -> None:
+    def fall_silent(self) -> None:
+        """Nothing is ever carried here again, and nothing says so."""
+        self._silent = True
+        self._carrier.cancel()
+
+    async def break_off(self, *, wait: bool = False) -> None:
         """The connection breaks: whatever waits on it raises, what is unread is lost."""
-        self._broken = True
-        for scope in self._scopes:
-            scope.cancel()
+        self._lost = self._lost or "the link was cut"
+        if not self._carrier.done:  # it ends with its loop, and cannot be cancelled from another
+            self._carrier.cancel()
+        self._link.notify()
+        if wait:
+            await self._carrier.wait()
 
-    async def exposed(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Do something that ends with the connection where that breaks, and never where it is dead."""
-        if self._broken:
-            raise self._reset()
-        scope = anyio.CancelScope()
-        self._scopes.add(scope)
-        try:
-            with scope:
-                result = await function()
-                if self.dead:
-                    await anyio.sleep_forever()
-                return result
-        finally:
-            self._scopes.discard(scope)
-        raise self._reset()
-
-    @staticmethod
-    def _reset() -> ConnectionResetError:
-        return ConnectionResetError("the link was cut")
+    async def confirmed(self) -> None:
+        """Wait until the client has been told of its new connection."""
+        await self._arrival(lambda: self._opened)
 
     async def send(self, bodies: Sequence[bytes]) -> None:
-        async def there_and_back() -> None:
-            await self._link.carry()
-            if self.dead:
-                await self._nowhere()
-            await self._inner.send(bodies)
-            await self._link.carry()
+        taken = tuple(bodies)
 
-        await self.exposed(there_and_back)
+        async def publish() -> None:
+            if self._link.is_denied:
+                raise SendRefusedError("no permission to publish")
+            await self._inner.send(taken)
+
+        await self._request(publish)
 
     async def check(self) -> None:
-        async def there_and_back() -> None:
-            await self._link.carry()
-            if self.dead:
-                await self._nowhere()
-            await self._inner.check()
-            await self._link.carry()
+        await self._request(self._inner.check)
 
-        await self.exposed(there_and_back)
-
-    @staticmethod
-    async def _nowhere() -> NoReturn:
-        await anyio.sleep_forever()
-        raise AssertionError("for ever has ended")
+    async def _request(self, act: Callable[[], Awaitable[None]]) -> None:
+        request = _Request(act)
+        self._requests.append(request)
+        self._link.notify()
+        await self._arrival(lambda: request.answered)
+        if request.error is not None:
+            raise request.error
 
     async def receive(self) -> AsyncGenerator[_Batch]:
+        # It reads ahead, so that a delay is one of the way and not one for each batch.
         self._reader = BackgroundTask(self._read, "reads for a faulty link")
         while True:
-            batch = await self.exposed(self._next)
+            await self._arrival(lambda: self._arrived[0][0] if self._arrived else None)
+            batch = self._arrived.popleft()[1]
             if batch is None:
                 return
+            if isinstance(batch, Exception):
+                raise batch
             yield batch
 
-    async def _next(self) -> _Batch | None:
-        while not self._arrived:
-            if self._failure is not None:
-                raise self._failure
-            if self._ended:
-                return None
-            self._news = anyio.Event()
-            await self._news.wait()
-        await self._link.wait_due(self._arrived[0][0])
-        return self._arrived.popleft()[1]
+    async def aclose(self) -> None:
+        held = self._lost is None and not self._silent and self._link.holds_back and bool(self._requests)
+        self._lost = self._lost or "the connection has been closed"
+        self._link.notify()
+        if held:
+            return  # what the link has accepted still arrives; then the carrier ends
+        self._carrier.cancel()
+        await self._carrier.wait()
+        if self._close_error is not None:
+            raise self._close_error
+
+    async def _arrival(self, sent: Callable[[], float | None]) -> None:
+        """Wait until what the broker sent has arrived at this end; `sent` says when that was, `None` for not yet."""
+        while True:
+            if self._lost is not None:
+                raise ConnectionResetError(self._lost)
+            since = None if self._silent else sent()
+            left = inf if since is None else self._link.left(since)
+            if left <= 0:
+                return
+            with anyio.move_on_after(left):
+                await self._link.changed.wait()
+
+    async def _carry(self) -> None:
+        try:
+            while self._requests or self._lost is None:
+                if not self._requests:
+                    await self._link.changed.wait()
+                    continue
+                await self._link.wait_carried(self._requests[0].sent)
+                request = self._requests.popleft()
+                try:
+                    await request.act()
+                except Exception as exc:  # the answer, whatever it is
+                    request.error = exc
+                request.answered = anyio.current_time()
+                self._link.notify()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._close_inner()
+            self._link.forget(self)
 
     async def _read(self) -> None:
-        """Read ahead, so that a delay is one of the way and not one for each."""
+        end: Exception | None = None
         try:
             async for batch in self._inner.receive():
-                if self._link.delivers:
-                    self._arrived.append((anyio.current_time(), batch))
-                    self._news.set()
+                if not self._link.is_deaf:
+                    self._put(batch)
         except Exception as exc:
-            self._failure = exc
-        finally:
-            self._ended = True
-            self._news.set()
+            end = exc
+        self._put(end)
 
-    async def aclose(self) -> None:
-        self._link.forget(self)
-        self.break_off()
+    def _put(self, item: _Batch | Exception | None) -> None:
+        self._arrived.append((anyio.current_time(), item))
+        self._link.notify()
+
+    async def _close_inner(self) -> None:
         if self._reader is not None:
             self._reader.cancel()
             await self._reader.wait()
-        await self._inner.aclose()
+        try:
+            await self._inner.aclose()
+        except Exception as exc:  # a task of its own has nobody to raise it to; `aclose` has
+            self._close_error = exc

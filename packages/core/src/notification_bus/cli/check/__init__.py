@@ -1,14 +1,11 @@
-"""`notification-bus check`: the contract kit, for any bus and without code."""
+"""`notification-bus check`: the contract kit, for any bus and with no code to write."""
 
 import argparse
-import os
-import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+import json
 from typing import Final
 
-from notification_bus.cli._command import CommandError, Subparsers, ending_in_order
-from notification_bus.cli._terminal import open_terminal
+from notification_bus.cli._command import CommandError, Subparsers, exit_on_signals, printing
+from notification_bus.cli._terminal import Terminal
 
 __all__ = ["register"]
 
@@ -67,7 +64,6 @@ def register(commands: Subparsers) -> None:
         "--stress", metavar="N", type=_count, help="run the whole suite N times at once, on channels of their own"
     )
     parser.add_argument("--json", action="store_true", help="print the results as one JSON object")
-    parser.add_argument("--junit", metavar="FILE", help="also write the results as JUnit XML")
     parser.set_defaults(run=_run)
 
 
@@ -78,32 +74,15 @@ def _count(text: str) -> int:
     return number
 
 
-@contextmanager
-def _printing() -> Generator[None]:
-    """Print, as long as somebody reads it.
-
-    Raises:
-        CommandError: It cannot be written.
-    """
-    try:
-        yield
-        sys.stdout.flush()
-    except OSError as exc:
-        # What is still in the buffer goes nowhere, or Python would try once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(exc, BrokenPipeError):
-            raise CommandError(f"the results cannot be printed: {exc.strerror or exc}") from exc
-
-
 def _run(arguments: argparse.Namespace) -> int:
-    # What the kit imports takes its time, and nobody waits for it who only looks at the help.
-    from notification_bus.cli.check._options import read_options  # noqa: PLC0415
-    from notification_bus.cli.check._show import print_list, print_report  # noqa: PLC0415
+    # Not for the help: importing the kit takes its time.
+    from notification_bus.cli.check._report import as_json, print_list, print_report  # noqa: PLC0415
+    from notification_bus.cli.check._run import read_options, run  # noqa: PLC0415
 
     options = read_options(arguments)
-    terminal = open_terminal()
-    if options.list_only:
-        with _printing():
+    terminal = Terminal()
+    if arguments.list:
+        with printing():
             print_list(options, terminal)
         return 0
     if arguments.target is None:
@@ -111,16 +90,11 @@ def _run(arguments: argparse.Namespace) -> int:
             "what is to be checked? Give a URL, as in `notification-bus check redis://localhost:6379`, or a harness, "
             "as in `notification-bus check mypackage.harness:harness`"
         )
-    from notification_bus.cli.check._files import print_json, write_junit  # noqa: PLC0415  # as above
-    from notification_bus.cli.check._suite import run  # noqa: PLC0415
-
-    with ending_in_order(), terminal.working() as tell:
+    with exit_on_signals(), terminal.working() as tell:
         report = run(arguments.target, options, tell)
-    with _printing():
-        if options.json:
-            print_json(report)
+    with printing():
+        if arguments.json:
+            print(json.dumps(as_json(report), indent=2))  # noqa: T201  # this is a program
         else:
             print_report(report, terminal)
-    if options.junit is not None:
-        write_junit(report, options.junit)
     return 1 if report.red else 0

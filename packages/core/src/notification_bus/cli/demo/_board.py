@@ -1,6 +1,6 @@
-"""The demo's server: a board with tasks, whose tools change what it offers and tell of it.
+"""The demo's server: a board with tasks, whose tools change what it offers and notify of the change.
 
-Each replica keeps a board of its own: a real one keeps it in a database. What is shown is the way of the notification.
+Each replica keeps its tasks in memory, where a real one would use a database: the demo is about the notifications.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ TASKS: Final = ("write the release notes", "water the plants")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """A change that a tool makes, and what a client hears of it."""
+    """A change that a tool makes, and the notification that a client gets of it."""
 
     what: str
     tool: str
@@ -64,11 +64,11 @@ SENTINEL: Final = Change(
     ResourceUpdated("board://tasks/2"),
     "notifications/resources/updated",
 )
-"""The change that is made on the listener's own replica: that it is heard shows that the stream is alive."""
+"""The change that is made on the listener's own replica: hearing of it proves that the stream is alive."""
 
 
 def build(subscriptions: McpSubscriptions | None) -> Board:
-    """The board, over a bus, or with the SDK's subscriptions of one process."""
+    """Build the server: over a bus, or for `None` with the SDK's in-memory subscriptions."""
     mcp: Board = (
         MCPServer("board", log_level="WARNING")
         if subscriptions is None
@@ -87,7 +87,7 @@ def build(subscriptions: McpSubscriptions | None) -> Board:
         return number
 
     def report() -> str:
-        """How many tasks are done."""
+        """Return how many tasks are done."""
         return f"{sum(column == 'done' for _, column in tasks.values())} of {len(tasks)} tasks are done"
 
     def review() -> str:
@@ -125,7 +125,7 @@ def build(subscriptions: McpSubscriptions | None) -> Board:
 
     @mcp.tool()
     async def list_tasks() -> list[str]:
-        """The tasks and their columns."""
+        """List the tasks and their columns."""
         return [f"{number}: {title} ({column})" for number, (title, column) in tasks.items()]
 
     _ = add_tool, add_prompt, add_task, move_task, list_tasks

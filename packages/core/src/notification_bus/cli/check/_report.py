@@ -1,21 +1,21 @@
-"""The results, for people: a header, a line for each check, and all there is to say about what is red."""
+"""The report: for people a header, a line for each check, and what is red in full; for machines JSON."""
 
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from textwrap import wrap
-from typing import Final
+from typing import Any, Final
 
 from notification_bus.cli._terminal import Cell, Style, Terminal
-from notification_bus.cli.check._options import Options
-from notification_bus.cli.check._suite import Report
+from notification_bus.cli.check._run import Options, Report
 from notification_bus.testing import CHECKS, Result
 
-__all__ = ["print_list", "print_report"]
+__all__ = ["as_json", "print_list", "print_report"]
 
 _GAP: Final = "  "
 _BESIDE: Final = 36
-"""Characters for which the reason stands beside the outcome; with less it goes on a line of its own."""
+"""The least characters of a reason's lines beside the outcome; with less room they go below it."""
 
 _WORDS: Final[dict[str, tuple[str, Style]]] = {
     "passed": ("passed", "good"),
@@ -24,14 +24,14 @@ _WORDS: Final[dict[str, tuple[str, Style]]] = {
     "untestable": ("untestable", "plain"),
     "known_failure": ("known failure", "strong"),
 }
-"""How each outcome is shown. The words alone say it; colours only help."""
+"""How each outcome is shown."""
 
 _OUTCOME: Final = max(len(word) for word, _ in _WORDS.values())
 _SECONDS: Final = 8
 
 
 def print_list(options: Options, terminal: Terminal) -> None:
-    """What checks there are."""
+    """Print the checks that there are."""
     longest = max(len(check.id) for check in options.checks)
     for check in options.checks:
         level = f"{check.level:10}"
@@ -44,14 +44,14 @@ def print_list(options: Options, terminal: Terminal) -> None:
 
 
 def print_report(report: Report, terminal: Terminal) -> None:
-    """Everything."""
+    """Print everything."""
     for line in report.header.lines():
         name, _, text = line.partition(": ")
         _print_beside(terminal, [Cell(f"{name:12}", "dim")], 12, text, "plain")
-    for note in report.notes:
+    for note in report.target.notes:
         _print_beside(terminal, [Cell("note        ", "strong")], 12, note, "plain")
     terminal.line()
-    _Table(report, terminal).print()
+    _print_table(report, terminal)
     alike: dict[tuple[str, str], list[Result]] = {}
     for result in report.red:
         alike.setdefault((result.id, result.reason), []).append(result)
@@ -61,70 +61,57 @@ def print_report(report: Report, terminal: Terminal) -> None:
     _print_verdict(report, terminal)
 
 
-class _Table:
-    """A line for each check. A reason that several share and that has no room beside them stands below, once."""
-
-    def __init__(self, report: Report, terminal: Terminal) -> None:
-        self._report = report
-        self._terminal = terminal
-        self._rows = list(_rows(report))
-        self._longest = max((len(label) for label, _, _ in self._rows), default=0)
-        self._taken = self._longest + _OUTCOME + 2 * len(_GAP) + _SECONDS
-        shared = Counter(_clean(reason) for _, _, reason in self._rows)
-        room = terminal.width - self._taken - len(_GAP)
-        below = [reason for reason, times in shared.items() if times > 1 and len(reason) > room]
-        self._below = {reason: f"({number})" for number, reason in enumerate(below, 1)}
-
-    def print(self) -> None:
-        for label, result, reason in self._rows:
-            self._print_row(label.ljust(self._longest), result, reason)
-        if self._below:
-            self._terminal.line()
-        for reason, mark in self._below.items():
-            _print_beside(self._terminal, [Cell(mark, "dim")], len(mark), reason, "plain")
-
-    def _print_row(self, label: str, result: Result, reason: str) -> None:
+def _print_table(report: Report, terminal: Terminal) -> None:
+    """Print a line for each check. A reason that several share and that has no room beside them goes below, once."""
+    rows = list(_rows(report))
+    longest = max((len(label) for label, _, _ in rows), default=0)
+    taken = longest + _OUTCOME + 2 * len(_GAP) + _SECONDS
+    shared = Counter(_clean(reason) for _, _, reason in rows)
+    room = terminal.width - taken - len(_GAP)
+    below = [reason for reason, times in shared.items() if times > 1 and len(reason) > room]
+    marks = {reason: f"({number})" for number, reason in enumerate(below, 1)}
+    for label, result, reason in rows:
         word, style = _WORDS[result.outcome]
-        skipped = result.outcome == "untestable" and result.id in self._report.options.skipped
-        if skipped:
+        if result.id in report.options.skipped and result.outcome == "untestable":
             word = "skipped"
-        elif self._report.is_red(result):
+        elif report.is_red(result):
             style = "bad"
         seconds = f"{result.seconds:6.2f} s" if result.seconds else " " * _SECONDS
-        head = [Cell(label + _GAP), Cell(word.ljust(_OUTCOME), style), Cell(_GAP + seconds, "dim")]
-        quiet: Style = "dim" if style == "dim" else "plain"
-        mark = self._below.get(_clean(reason))
-        if mark is not None:
-            self._terminal.cells([*head, Cell(_GAP + mark, quiet)])
+        head = [Cell(label.ljust(longest) + _GAP), Cell(word.ljust(_OUTCOME), style), Cell(_GAP + seconds, "dim")]
+        beside: Style = "dim" if style == "dim" else "plain"
+        if (mark := marks.get(_clean(reason))) is not None:
+            terminal.cells([*head, Cell(_GAP + mark, beside)])
         else:
-            _print_beside(self._terminal, head, self._taken, reason, quiet)
+            _print_beside(terminal, head, taken, reason, beside)
+    if marks:
+        terminal.line()
+    for reason, mark in marks.items():
+        _print_beside(terminal, [Cell(mark, "dim")], len(mark), reason, "plain")
 
 
 def _rows(report: Report) -> Iterator[tuple[str, Result, str]]:
-    """A line for each check; for each library and outcome where they differ."""
+    """Yield a label, the slowest result and the reason for each check, or for each of its outcomes if they differ."""
     found = {result.id for result in report.results}
-    known = [check.id for check in CHECKS.values() if check.id in found]
-    # What is about all of them comes last.
-    ids = [*known, *sorted(found.difference(known))]
-    for id_ in ids:
+    known = [id_ for id_ in CHECKS if id_ in found]
+    # A result that is about all checks comes last.
+    for id_ in [*known, *sorted(found.difference(known))]:
         groups: dict[tuple[str, str], list[Result]] = {}
         for result in report.results:
             if result.id == id_:
-                groups.setdefault((result.outcome, result.reason if result.outcome != "failed" else ""), []).append(
-                    result
-                )
+                reason = "" if result.outcome == "failed" else result.reason
+                groups.setdefault((result.outcome, reason), []).append(result)
         for results in groups.values():
             names = list(dict.fromkeys(result.backend for result in results if result.backend))
-            everywhere = len(groups) == 1 or not names
-            label = id_ if everywhere else f"{id_} ({', '.join(names)})"
+            label = id_ if len(groups) == 1 or not names else f"{id_} ({', '.join(names)})"
             copies = "" if report.options.stress is None or len(groups) == 1 else f"{len(results)} of the runs"
-            slowest = max(results, key=lambda result: result.seconds)
             reason = ": ".join(filter(None, (copies, _summary(results[0]))))
-            yield label, slowest, reason.removeprefix("skipped: ") if id_ in report.options.skipped else reason
+            if id_ in report.options.skipped:
+                reason = reason.removeprefix("skipped: ")
+            yield label, max(results, key=lambda result: result.seconds), reason
 
 
 def _summary(result: Result) -> str:
-    """The reason in one paragraph: of a failure, what was seen."""
+    """Return the reason in one paragraph: of a failure, what was seen."""
     first, *rest = result.reason.strip().splitlines() or [""]
     if result.outcome == "failed":
         seen = next((line.partition("seen:")[2].strip() for line in rest if line.lstrip().startswith("seen:")), "")
@@ -133,7 +120,7 @@ def _summary(result: Result) -> str:
 
 
 def _print_beside(terminal: Terminal, head: Sequence[Cell], taken: int, text: str, style: Style) -> None:
-    """A line that begins with the head, and the text beside it, or below where there is no room."""
+    """Print the head, and the text beside it, or below if there is no room."""
     room = terminal.width - taken - len(_GAP)
     beside = room >= _BESIDE
     indent = " " * (taken + len(_GAP)) if beside else "    "
@@ -147,12 +134,12 @@ def _print_beside(terminal: Terminal, head: Sequence[Cell], taken: int, text: st
 
 
 def _print_red(results: Sequence[Result], terminal: Terminal) -> None:
-    """All there is to say about runs of one check that failed alike."""
+    """Print all that is known of the runs of one check that failed alike."""
     result = results[0]
     terminal.line()
     try:
         check = CHECKS[result.id]
-    except KeyError:  # what is about all of them
+    except KeyError:  # about all checks
         where, behaviour = "", ""
     else:
         where, behaviour = f" ({check.level}, rule {check.rule!r})", check.behaviour
@@ -166,7 +153,7 @@ def _print_red(results: Sequence[Result], terminal: Terminal) -> None:
     for line in result.reason.splitlines():
         _print_wrapped(terminal, line, "plain")
     if result.detail and not result.reason.startswith("promised:"):
-        # An error that no check expects: where it comes from is what an author needs.
+        # An error that no check expects: an author needs to know where it comes from.
         for line in result.detail.rstrip().splitlines():
             terminal.cells([Cell(f"    {_clean(line)}", "dim")])
 
@@ -198,8 +185,35 @@ def _print_verdict(report: Report, terminal: Terminal) -> None:
         terminal.line("Nothing is red.", "good")
 
 
+def as_json(report: Report) -> dict[str, Any]:
+    """Return everything for machines. A check has a result for each library, and in a stress run for each copy."""
+    counts = report.counts
+    return {
+        "target": report.target.shown,
+        "header": asdict(report.header),
+        "notes": report.target.notes,
+        "backends": report.backends,
+        "strict": report.options.strict,
+        "stress": report.options.stress,
+        "results": [
+            {
+                "id": result.id,
+                "backend": result.backend,
+                "outcome": result.outcome,
+                "red": report.is_red(result),
+                "reason": result.reason,
+                "seconds": round(result.seconds, 3),
+            }
+            for result in report.results
+        ],
+        "counts": {name: counts[name] for name in _WORDS},
+        "red": list(dict.fromkeys(result.id for result in report.red)),
+        "seconds": round(report.seconds, 3),
+    }
+
+
 def _clean(text: str) -> str:
-    """As a terminal may be sent it: what a stranger put on a channel must not move the cursor."""
+    """Escape what must not be sent to a terminal: a text from a channel could move the cursor."""
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text.expandtabs(4))
     encoding = sys.stdout.encoding or "utf-8"
     return shown.encode(encoding, "backslashreplace").decode(encoding)

@@ -1,4 +1,4 @@
-"""Joins simulated brokers of several processes into one, so that a child process can be a peer.
+"""Joins the hubs of several processes into one, so that a child process can be a peer.
 
 Threads and plain sockets: a bridge serves clients of several event loops, and outlives each of them.
 """
@@ -11,7 +11,7 @@ import weakref
 from contextlib import suppress
 from typing import BinaryIO, Final
 
-from tests.kit.simulated.broker import SimulatedBroker
+from tests.kit.hub import Hub
 
 __all__ = ["join", "listen"]
 
@@ -22,14 +22,14 @@ _HEAD: Final = struct.Struct("!HI")
 class _Bridge:
     """One end of a connection between two processes. What arrives whole is published here, half a body never."""
 
-    def __init__(self, broker: SimulatedBroker, connection: socket.socket) -> None:
-        self._broker: Final = weakref.ref(broker)
+    def __init__(self, hub: Hub, connection: socket.socket) -> None:
+        self._hub: Final = weakref.ref(hub)
         self._socket: Final = connection
         self._outgoing: Final[queue.SimpleQueue[bytes | None]] = queue.SimpleQueue()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        broker.add_relay(self)
+        hub.add_relay(self.relay)
         for half in (self._read, self._write):
-            threading.Thread(target=half, name="a bridge between simulated brokers", daemon=True).start()
+            threading.Thread(target=half, name="a bridge between hubs", daemon=True).start()
 
     def relay(self, channel: str, body: bytes) -> None:
         name = channel.encode()
@@ -50,15 +50,15 @@ class _Bridge:
     def _read(self) -> None:
         with self._socket, self._socket.makefile("rb") as stream, suppress(OSError):
             while (frame := _read_frame(stream)) is not None:
-                broker = self._broker()
-                if broker is None:
+                hub = self._hub()
+                if hub is None:
                     break
-                broker.publish(*frame, came_by=self)
-                del broker  # whoever waits for the next one must not keep it alive
+                hub.publish(*frame, came_by=self.relay)
+                del hub  # whoever waits for the next one must not keep it alive
         self.close()
-        broker = self._broker()
-        if broker is not None:
-            broker.remove_relay(self)
+        hub = self._hub()
+        if hub is not None:
+            hub.remove_relay(self.relay)
 
 
 def _read_frame(stream: BinaryIO) -> tuple[str, bytes] | None:
@@ -70,23 +70,23 @@ def _read_frame(stream: BinaryIO) -> tuple[str, bytes] | None:
     return None if len(body) < body_size else (name.decode(), body)
 
 
-def listen(broker: SimulatedBroker) -> int:
-    """Let brokers of other processes join this one, until it is collected; the loopback port for `join`."""
+def listen(hub: Hub) -> int:
+    """Let hubs of other processes join this one, until it is collected; the loopback port for `join`."""
     listener = socket.create_server(("127.0.0.1", 0))
     port: int = listener.getsockname()[1]
-    known = weakref.ref(broker)
+    known = weakref.ref(hub)
 
     def accept() -> None:
         with listener, suppress(OSError):
             while True:
                 connection, _ = listener.accept()
-                broker = known()
-                if broker is None:
+                hub = known()
+                if hub is None:
                     connection.close()
                     return
-                bridge = _Bridge(broker, connection)
-                weakref.finalize(broker, bridge.close)
-                del broker, bridge
+                bridge = _Bridge(hub, connection)
+                weakref.finalize(hub, bridge.close)
+                del hub, bridge
 
     def stop() -> None:
         try:
@@ -96,11 +96,11 @@ def listen(broker: SimulatedBroker) -> int:
             with suppress(OSError):
                 socket.create_connection(("127.0.0.1", port)).close()
 
-    threading.Thread(target=accept, name="waits for other simulated brokers", daemon=True).start()
-    weakref.finalize(broker, stop)
+    threading.Thread(target=accept, name="waits for other hubs", daemon=True).start()
+    weakref.finalize(hub, stop)
     return port
 
 
-def join(broker: SimulatedBroker, port: int) -> None:
-    """Join the broker of another process."""
-    _Bridge(broker, socket.create_connection(("127.0.0.1", port)))
+def join(hub: Hub, port: int) -> None:
+    """Join the hub of another process."""
+    _Bridge(hub, socket.create_connection(("127.0.0.1", port)))
