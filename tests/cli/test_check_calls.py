@@ -9,7 +9,7 @@ import pytest
 
 from notification_bus.cli._command import CommandError
 from notification_bus.cli.check._target import Target, find_target
-from notification_bus.testing import MemoryHarness
+from notification_bus.testing import memory_harness
 from notification_bus.url import url_secrets
 from tests.brokers import free_port, until
 from tests.cli.checking import HARNESSES, LIMIT, check, start
@@ -96,7 +96,7 @@ def test_a_broker_that_does_not_answer_is_named_in_time() -> None:
     ],
 )
 def test_secrets_are_redacted(target: str, text: str, shown: str) -> None:
-    assert Target(target, MemoryHarness(), url_secrets(target, tokens=True)).redact(text) == shown
+    assert Target(target, memory_harness(), None, url_secrets(target, tokens=True)).redact(text) == shown
 
 
 def test_a_target_without_a_url_has_no_secrets_and_an_unreadable_one_is_never_shown() -> None:

@@ -32,9 +32,9 @@ def found(harness: testing.Harness, backend: str = "asyncio") -> Examination:
     return examine_harness(harness, backend=backend, patience=PATIENCE)
 
 
-def the_only(examination: Examination, member: str) -> str:
-    """The text of the one fault that there is."""
-    assert [fault.member for fault in examination.faults] == [member], str(examination)
+def the_only(examination: Examination, id_: str) -> str:
+    """The text of the one fault that there is, found by that check."""
+    assert [fault.id for fault in examination.faults] == [id_], str(examination)
     text = str(examination)
     assert text.startswith("the harness, not the bus: ")
     return text

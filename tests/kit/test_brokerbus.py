@@ -9,10 +9,17 @@ import pytest
 
 from notification_bus import BrokerBus, BrokerConnection, MemoryBus, SendRefusedError
 from notification_bus.options import OptionValues
-from notification_bus.testing import CHECKS, FaultProxy, Harness, Link, memory_harness, run_check
+from notification_bus.testing import (
+    CHECKS,
+    FaultProxy,
+    Harness,
+    Link,
+    examine_harness,
+    memory_harness,
+    run_check,
+)
 from notification_bus.testing.harness import DeafLink
 from notification_bus.testing.harnesses import ConnectionWire, broker_bus_harness
-from notification_bus.testing.selfcheck import examine_harness
 from notification_bus.testing.specs import SpecError, load_harness
 from tests.kit.hub import Hub, HubBus
 

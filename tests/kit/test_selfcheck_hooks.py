@@ -67,7 +67,7 @@ def test_one_that_observes_nothing(backend: str) -> None:
     harness = Harness()
     harness.wire = Wire(harness)
     harness.wire.observe = observe_nothing
-    text = the_only(found(harness, backend), "wire")
+    text = the_only(found(harness, backend), "harness.wire")
     assert "`wire.observe` shows nothing: neither what an instance published, and another received" in text
     assert "nor does an instance hear" not in text
 
@@ -77,14 +77,14 @@ def test_one_that_injects_nothing(backend: str) -> None:
     harness = Harness()
     harness.wire = Wire(harness)
     harness.wire.inject = inject_nothing
-    assert "`wire.inject` injects nothing" in the_only(found(harness, backend), "wire")
+    assert "`wire.inject` injects nothing" in the_only(found(harness, backend), "harness.wire")
 
 
 def test_one_that_observes_and_injects_nothing() -> None:
     harness = Harness()
     harness.wire = Wire(harness)
     harness.wire.inject, harness.wire.observe = inject_nothing, observe_nothing
-    text = the_only(found(harness), "wire")
+    text = the_only(found(harness), "harness.wire")
     assert "`wire.observe` shows nothing" in text
     assert "nor does an instance hear what `wire.inject` injects" in text
 
@@ -101,14 +101,14 @@ def test_one_whose_wire_is_on_another_channel_than_its_instances() -> None:
         return wire.observe(f"app:{channel}")
 
     harness.wire.inject, harness.wire.observe = inject, observe
-    assert "`wire` is not on the channel that the instances are on" in the_only(found(harness), "wire")
+    assert "`wire` is not on the channel that the instances are on" in the_only(found(harness), "harness.wire")
 
 
 @pytest.mark.parametrize(
     ("half", "does", "says"),
     [
         ("inject", inject_raises, "`wire.inject` raised RuntimeError: no client"),
-        ("observe", observe_text, "bodies that are no bytes, 'text' for instance"),
+        ("observe", observe_text, "bodies that are not bytes, 'text' for instance"),
         ("observe", observe_no_bodies, "a list whose `bodies` are None"),
     ],
 )
@@ -116,7 +116,7 @@ def test_one_whose_wire_breaks_says_how(half: str, does: object, says: str) -> N
     harness = Harness()
     harness.wire = Wire(harness)
     setattr(harness.wire, half, does)
-    assert says in the_only(found(harness), "wire")
+    assert says in the_only(found(harness), "harness.wire")
 
 
 # Its links
@@ -146,7 +146,7 @@ def test_one_with_a_fault_that_does_nothing(backend: str, fault: str, by_wire: b
     lying_link(harness, fault, lambda _link: do_nothing)
     if not by_wire:
         harness.wire = None
-    text = the_only(found(harness, backend), "link")
+    text = the_only(found(harness, backend), "harness.links")
     # A refusal of this link begins with its cut.
     also = " and `refuse`" if fault == "cut" else ""
     assert f"after `{fault}`{also} notifications arrive through the link as if nothing had happened" in text
@@ -155,13 +155,13 @@ def test_one_with_a_fault_that_does_nothing(backend: str, fault: str, by_wire: b
 def test_one_that_refuses_nothing_and_only_cuts() -> None:
     harness = Harness()
     lying_link(harness, "refuse", lambda link: link.cut)
-    assert "after `refuse` notifications arrive" in the_only(found(harness), "link")
+    assert "after `refuse` notifications arrive" in the_only(found(harness), "harness.links")
 
 
 def test_one_that_does_not_restore() -> None:
     harness = Harness()
     lying_link(harness, "restore", lambda _link: do_nothing)
-    assert "after `refuse` and `restore` nothing comes through the link" in the_only(found(harness), "link")
+    assert "after `refuse` and `restore` nothing comes through the link" in the_only(found(harness), "harness.links")
 
 
 @pytest.mark.parametrize("fault", ["stall", "restore"])
@@ -171,7 +171,7 @@ def test_one_with_a_fault_that_raises(fault: str) -> None:
 
     harness = Harness()
     lying_link(harness, fault, lambda _link: raises)
-    assert f"`link.{fault}` raised NotImplementedError: later" in the_only(found(harness), "link")
+    assert f"`link.{fault}` raised NotImplementedError: later" in the_only(found(harness), "harness.links")
 
 
 class Counting(FaultyLink):
@@ -187,7 +187,7 @@ class Counting(FaultyLink):
 def test_one_that_does_not_count_refused_connections() -> None:
     harness = Harness()
     harness.replace(link=Counting.open)
-    assert "`attempts` does not grow while `refuse` refuses connections" in the_only(found(harness), "link")
+    assert "`attempts` does not grow while `refuse` refuses connections" in the_only(found(harness), "harness.links")
 
 
 class Uncounted(FaultyLink):
@@ -243,11 +243,13 @@ def test_one_whose_link_cannot_be_entered_or_lacks_a_fault() -> None:
 
     harness = Harness()
     harness.replace(link=few)
-    assert "yielded a Few, which has no `delay`, no `stall`, no `blackhole`" in the_only(found(harness), "link")
+    assert "yielded a Few, which has no `delay`, no `stall`, no `blackhole`" in the_only(
+        found(harness), "harness.links"
+    )
     harness.replace(link=raises)
-    assert "`link` raised OSError: no port is free" in the_only(found(harness), "link")
+    assert "`link` raised OSError: no port is free" in the_only(found(harness), "harness.links")
     harness.replace(link=Few)
-    assert "`link` returned a Few, which is no async context manager" in the_only(found(harness), "link")
+    assert "`link` returned a Few, which is not an async context manager" in the_only(found(harness), "harness.links")
 
 
 def test_what_a_fault_says_is_told_once() -> None:

@@ -16,8 +16,16 @@ from notification_bus.testing.harnesses import ConnectionWire, broker_bus_harnes
 from notification_bus.testing.outcome import CheckFailedError, KnownFailure, Outcome, Result, UntestableError
 from notification_bus.testing.pump import Pump
 from notification_bus.testing.report import Header, describe
-from notification_bus.testing.runner import iter_suite, run_check, run_stress, run_suite, select_checks
-from notification_bus.testing.selfcheck import Examination, HarnessFault, examine_harness
+from notification_bus.testing.runner import (
+    Examination,
+    HarnessFault,
+    examine_harness,
+    iter_suite,
+    run_check,
+    run_stress,
+    run_suite,
+    select_checks,
+)
 from notification_bus.testing.specs import SpecError, load_harness
 from notification_bus.testing.timing import Timing
 

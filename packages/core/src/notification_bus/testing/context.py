@@ -22,7 +22,7 @@ from notification_bus.testing._tasks import run_in_new_loop
 from notification_bus.testing._watch import Watch
 from notification_bus.testing.check import Check
 from notification_bus.testing.harness import Capabilities, Harness, Link, Wire
-from notification_bus.testing.outcome import CheckFailedError, UntestableError
+from notification_bus.testing.outcome import CheckFailedError, HarnessFaultError, UntestableError
 from notification_bus.testing.pump import NUMBERED, Pump, number_of
 from notification_bus.testing.timing import Timing
 
@@ -79,6 +79,11 @@ class Context:
         failure = CheckFailedError(promised, seen)
         self.failure = self.failure or failure
         raise failure
+
+    def accuse(self, *texts: str) -> NoReturn:
+        """End the check: it was the harness that did not do what it says."""
+        self.failure = HarnessFaultError(*texts)
+        raise self.failure
 
     def expect(self, condition: object, promised: str, seen: object) -> None:
         """Go on if the condition holds."""

@@ -21,8 +21,7 @@ from notification_bus.testing.checks import CHECKS
 from notification_bus.testing.harness import Harness
 from notification_bus.testing.outcome import KnownFailure, Result
 from notification_bus.testing.report import describe
-from notification_bus.testing.runner import run_check
-from notification_bus.testing.selfcheck import Examination, examine_harness
+from notification_bus.testing.runner import Examination, examine_harness, run_check
 from notification_bus.testing.timing import Timing
 
 __all__ = ["BusContract"]

@@ -21,6 +21,14 @@ class CheckFailedError(AssertionError):
         self.seen = seen
 
 
+class HarnessFaultError(CheckFailedError):
+    """The harness does not do what it says: nothing can be concluded about the bus."""
+
+    def __init__(self, *texts: str) -> None:
+        super().__init__("the harness does what it says", "; ".join(texts))
+        self.texts = texts
+
+
 class UntestableError(Exception):
     """The harness lacks what a check needs, as it turned out while running it."""
 

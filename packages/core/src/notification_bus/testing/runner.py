@@ -12,13 +12,23 @@ import anyio
 from notification_bus.testing._tasks import LoopThread, base_backend, start_loop
 from notification_bus.testing._watch import Watch
 from notification_bus.testing.check import CLAIMS, Check, Need
-from notification_bus.testing.checks import CHECKS
+from notification_bus.testing.checks import CHECKS, HARNESS_CHECKS
+from notification_bus.testing.checks._shape import one_line, shape_faults
 from notification_bus.testing.context import Context, Setup
 from notification_bus.testing.harness import Harness
-from notification_bus.testing.outcome import KnownFailure, Result, UntestableError
+from notification_bus.testing.outcome import HarnessFaultError, KnownFailure, Result, UntestableError
 from notification_bus.testing.timing import Timing
 
-__all__ = ["iter_suite", "run_check", "run_stress", "run_suite", "select_checks"]
+__all__ = [
+    "Examination",
+    "HarnessFault",
+    "examine_harness",
+    "iter_suite",
+    "run_check",
+    "run_stress",
+    "run_suite",
+    "select_checks",
+]
 
 _GRACE: Final = 10.0
 """Seconds, beyond the deadline of a check, that its end may take before it is given up with its thread."""
@@ -48,6 +58,79 @@ class _Execution:
     sequences: list[list[_Run]]
     watch: Watch
     broken: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessFault:
+    """One way in which a harness cannot be believed."""
+
+    id: str
+    """Which check found it: `harness.links`, for instance."""
+
+    text: str
+    """What was seen, and what to do about it."""
+
+    def __str__(self) -> str:
+        return f"the harness, not the bus: {self.text}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Examination:
+    """What the checks of a harness found."""
+
+    faults: list[HarnessFault] = field(default_factory=list[HarnessFault])
+    """The ways in which it cannot be believed."""
+
+    obstacle: str | None = None
+    """Why no bus could be started or used, if none could: the broker is away, for instance. That is no fault."""
+
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.faults))
+
+
+def examine_harness(harness: Harness, *, backend: str | None = None, patience: float = 3.0) -> Examination:
+    """Run the checks of the harness, up to the first that finds a fault or cannot use the bus.
+
+    Args:
+        harness: The harness.
+        backend: The async library to do it on; the first that the bus declares by default.
+        patience: Seconds to wait for what must come.
+    """
+    began = time.perf_counter()
+    found = Examination(faults=[HarnessFault("harness.shape", text) for text in shape_faults(harness)])
+    if not found.faults:
+        declared = harness.capabilities.backends
+        # On one that the bus does not run on, nothing could be seen.
+        name = backend if backend is not None and base_backend(backend) in declared else declared[0]
+        timing = Timing(wait=patience, deadline=patience * 8)
+        for check in HARNESS_CHECKS:
+            if _without_running(check, harness, name) is None and not _examine(
+                check, _set_up(harness, name, timing, 1), found
+            ):
+                break
+    found.seconds = time.perf_counter() - began
+    return found
+
+
+def _examine(check: Check, setup: Setup, found: Examination) -> bool:
+    """Run one check of a harness; whether the next ones can build on it."""
+    run = _Run(check)
+    # What the bus logs or leaves behind meanwhile is for the other checks to say.
+    execution = _execute([[run]], setup)
+    failure = None if run.context is None else run.context.failure
+    if isinstance(failure, HarnessFaultError):
+        found.faults += [HarnessFault(check.id, text) for text in failure.texts]
+        return False
+    errors = [] if run.error is None else _errors(run.error)
+    if any(isinstance(error, UntestableError) for error in errors):
+        return False
+    if errors or execution.broken or run.timed_out:
+        where = "" if run.context is None else f"{run.context.step}: "
+        why = one_line(errors[0]) if errors else "it did not end in time"
+        found.obstacle = where + why
+    return found.obstacle is None
 
 
 def select_checks(patterns: Sequence[str] | None) -> tuple[Check, ...]:

@@ -191,7 +191,7 @@ def _examine(target: Target, backend: str | None) -> None:
         CommandError: It does not do what it says, or no bus can be started.
     """
     found = examine_harness(target.harness, backend=backend)
-    if found.faults and all(fault.member == "link" for fault in found.faults):
+    if found.faults and all(fault.id == "harness.links" for fault in found.faults):
         # The bus bypassed our proxy, to another server of a cluster for instance.
         why = "the bus does not depend on the proxy that was put before its broker: " + found.faults[0].text
         if target.drop_links(target.redact(why)):

@@ -10,6 +10,7 @@ from notification_bus.testing.checks import (
     crash,
     delivery,
     gaps,
+    harness,
     lifecycle,
     order,
     publishing,
@@ -20,7 +21,7 @@ from notification_bus.testing.checks import (
     wire,
 )
 
-__all__ = ["CHECKS"]
+__all__ = ["CHECKS", "HARNESS_CHECKS"]
 
 _MODULES: Final = (
     delivery,
@@ -38,6 +39,15 @@ _MODULES: Final = (
     gaps,
     lifecycle,
 )
+
+HARNESS_CHECKS: Final = (
+    harness.harness_build,
+    harness.harness_instances,
+    harness.harness_wire,
+    harness.harness_links,
+    harness.harness_child,
+)
+"""Whether the harness is honest. They run before the others."""
 
 CHECKS: Final[dict[str, Check]] = {
     value.id: value for module in _MODULES for value in vars(module).values() if isinstance(value, Check)

@@ -1,14 +1,16 @@
-"""What can be said of a harness without running it: its members, and capabilities that nothing can have."""
+"""The shape of a harness: members of the wrong kind, and capabilities that no bus can have. Nothing is started."""
 
 import inspect
 from collections.abc import Callable, Sequence
 from math import isfinite
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from notification_bus.testing.harness import Capabilities
-from notification_bus.testing.selfcheck._desk import HarnessFault, Member
 
-__all__ = ["examine_shape"]
+if TYPE_CHECKING:
+    from notification_bus.testing.context import Context
+
+__all__ = ["expect_manager", "one_line", "shape_faults"]
 
 _BACKENDS: Final = ("asyncio", "trio")
 _COUNTS: Final = {"buffer": 1, "slack": 0, "outbox": 1, "max_body": 1}
@@ -19,16 +21,34 @@ _SWITCHES: Final = ("has_broker", "fifo", "gaps", "coalesces", "probes", "end_to
 _OPTIONAL: Final = ("outbox", "max_body", "liveness")
 
 
-def examine_shape(harness: object) -> list[HarnessFault]:
-    """Look at the members of a harness; nothing is started."""
+def one_line(error: BaseException) -> str:
+    """The innermost error, in one line."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def expect_manager(kit: "Context", method: str, manager: object, yields: str) -> None:
+    """Accuse a method of the harness that did not return an async context manager."""
+    if hasattr(manager, "__aenter__") and hasattr(manager, "__aexit__"):
+        return
+    close: Callable[[], object] | None = getattr(manager, "close", None)
+    if close is not None:  # a coroutine, which nobody will ever await
+        close()
+    kit.accuse(
+        f"`{method}` returned a {type(manager).__name__}, which is not an async context manager: "
+        f"decorate it with `contextlib.asynccontextmanager`, and yield {yields}"
+    )
+
+
+def shape_faults(harness: object) -> list[str]:
+    """What is wrong with the members of a harness, in words."""
     capabilities: object = getattr(harness, "capabilities", None)
     if not isinstance(capabilities, Capabilities):
         found = "there is none" if capabilities is None else f"it is a {type(capabilities).__name__}"
-        return [HarnessFault("capabilities", f"`capabilities` must be a `Capabilities`; {found}")]
-    return [
-        *(HarnessFault("capabilities", text) for text in _impossible(capabilities)),
-        *_members(harness, capabilities),
-    ]
+        return [f"`capabilities` must be a `Capabilities`; {found}"]
+    return [*_impossible(capabilities), *_members(harness, capabilities)]
 
 
 def _impossible(capabilities: Capabilities) -> list[str]:
@@ -73,35 +93,33 @@ def _is_none(name: str, value: object) -> bool:
     return value is None and name in _OPTIONAL
 
 
-def _members(harness: object, capabilities: Capabilities) -> list[HarnessFault]:
-    found: list[HarnessFault] = []
-
-    def accuse(member: Member, text: str) -> None:
-        found.append(HarnessFault(member, text))
-
+def _members(harness: object, capabilities: Capabilities) -> list[str]:
+    found: list[str] = []
     instance: Any = getattr(harness, "instance", None)
     if not callable(instance):
-        accuse("instance", "there is no method `instance(channel, link=None)`, so no bus can be built")
+        found.append("there is no method `instance(channel, link=None)`, so no bus can be built")
     elif not _takes(instance, "a channel"):
-        accuse("instance", f"`instance{_signature(instance)}` cannot be called with a channel alone")
+        found.append(f"`instance{_signature(instance)}` cannot be called with a channel alone")
     for name in ("link", "build"):
         member: object = getattr(harness, name, None)
         if member is not None and not callable(member):
-            accuse("link" if name == "link" else "build", f"`{name}` must be a method, or None; it is {member!r}")
+            found.append(f"`{name}` must be a method, or None; it is {member!r}")
     link: object = getattr(harness, "link", None)
     if callable(link) and callable(instance) and not _takes(instance, "a channel", "a link"):
-        accuse("instance", f"there is a `link`, and `instance{_signature(instance)}` cannot be given one")
+        found.append(f"there is a `link`, and `instance{_signature(instance)}` cannot be given one")
     wire: object = getattr(harness, "wire", None)
     lacking = [name for name in ("inject", "observe") if not callable(getattr(wire, name, None))]
     if wire is not None and lacking:
-        accuse("wire", f"`wire` is {wire!r}, which has no `{'`, no `'.join(lacking)}`")
+        found.append(f"`wire` is {wire!r}, which has no `{'`, no `'.join(lacking)}`")
     child: object = getattr(harness, "child", None)
     if child is not None and not (isinstance(child, str) and ":" in child):
-        accuse("child", f"`child` is {child!r}: give a URL for `open_bus`, or `package.module:name` of a harness")
+        found.append(f"`child` is {child!r}: give a URL for `open_bus`, or `package.module:name` of a harness")
     if not capabilities.has_broker:
-        for name in ("wire", "child"):
-            if getattr(harness, name, None) is not None:
-                accuse("capabilities", f"the capability has_broker=False is impossible beside a `{name}`")
+        found += [
+            f"the capability has_broker=False is impossible beside a `{name}`"
+            for name in ("wire", "child")
+            if getattr(harness, name, None) is not None
+        ]
     return found
 
 
