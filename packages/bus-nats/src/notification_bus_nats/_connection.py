@@ -170,6 +170,10 @@ class NatsConnection(BrokerConnection):
     def _ended(self, reason: Exception | None) -> None:
         self._lose(reason or ConnectionError("the connection was closed"))
 
+    async def version(self) -> str:
+        version = self._client.connected_server_version
+        return f"nats-server {version.major}.{version.minor}.{version.patch}"
+
     async def aclose(self) -> None:
         # First until the server has read everything. A socket that is closed with something unread in it, such as the
         # echo of what was just published, is reset, and the reset discards what the server has not read yet.

@@ -112,6 +112,9 @@ class PostgresConnection(BrokerConnection):
         if await self._run(self._publishing.fetchval("SELECT pg_is_in_recovery()")):
             raise NotPrimaryError("this server has become a standby: what is published on it reaches nobody")
 
+    async def version(self) -> str:
+        return f"PostgreSQL {await self._run(self._publishing.fetchval('SHOW server_version'))}"
+
     async def _run(self, statement: Awaitable[_T]) -> _T:
         try:
             return await statement

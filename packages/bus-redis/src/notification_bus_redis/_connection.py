@@ -94,6 +94,13 @@ class RedisConnection(BrokerConnection):
             primary = f"{role[1].decode(errors='replace')}:{role[2]}" if len(role) > 2 else "unknown"
             raise NotPrimaryError(f"this node is a replica (its primary is {primary}): point the URL to the primary")
 
+    async def version(self) -> str:
+        await self._publishing.send_command("INFO", "server")
+        text = bytes(await _read(self._publishing)).decode(errors="replace")
+        about = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+        valkey = about.get("valkey_version")
+        return f"Valkey {valkey}" if valkey else f"Redis {about.get('redis_version', '')}".rstrip()
+
     async def aclose(self) -> None:
         # `close` would first write out what is buffered, and never return if the peer does not read.
         for writer in self._writers:

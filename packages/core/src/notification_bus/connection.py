@@ -45,6 +45,14 @@ class BrokerConnection(ABC):
             NotPrimaryError: The node is not the primary.
         """
 
+    async def version(self) -> str | None:
+        """Return the name and version of the broker, for reports; `None` if it does not tell.
+
+        Raises:
+            Exception: Whatever asking raises.
+        """
+        return None
+
     @abstractmethod
     async def aclose(self) -> None:
         """Release everything, in any state, without waiting for a broker that does not answer."""

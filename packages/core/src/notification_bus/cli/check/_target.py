@@ -99,8 +99,10 @@ async def _look(target: Target, url: str, bus: OpenableBus) -> None:
     """Connect to the broker, once directly and once through a proxy, and note what cannot be checked."""
     async with bus:
         await bus.wait_ready(_TIMEOUT)
-    target.harness.broker = target.harness.broker or target.shown
-    if not isinstance(bus, BrokerBus):
+    if isinstance(bus, BrokerBus):
+        target.harness.broker = await _version(bus, target) or target.shown
+    else:
+        target.harness.broker = target.shown
         target.notes.append(
             f"a {type(bus).__name__} is no BrokerBus, so nothing tells what it claims beyond what every bus must keep; "
             "a harness can (package.module:name)"
@@ -110,6 +112,20 @@ async def _look(target: Target, url: str, bus: OpenableBus) -> None:
     obstacle = await _proxy_obstacle(target.harness, url)
     if obstacle is not None:
         target.drop_links(target.redact(obstacle))
+
+
+async def _version(bus: BrokerBus, target: Target) -> str | None:
+    """Ask the broker for its name and version, on a connection of its own."""
+    try:
+        with anyio.fail_after(_TIMEOUT):
+            connection = await bus.connect()
+            try:
+                return await connection.version()
+            finally:
+                await connection.aclose()
+    except Exception as exc:
+        target.notes.append(f"the broker does not tell its version: {target.redact(str(exc))}")
+        return None
 
 
 async def _proxy_obstacle(harness: Harness, url: str) -> str | None:
