@@ -6,13 +6,28 @@ from tests.brokers._base import (
     BrokerUnavailableError,
     FaultError,
     Kind,
+    NotInContainersError,
     Server,
     ServerConfig,
     Source,
     Tls,
 )
+from tests.brokers._broker import Broker
 from tests.brokers._docker import IMAGES, DockerServer
-from tests.brokers._local import LocalServer
+from tests.brokers._listener import (
+    LIMIT,
+    QUICK,
+    Listener,
+    eventually,
+    leftovers,
+    links_to,
+    listening,
+    note,
+    outage_warnings,
+    proven,
+    settled,
+)
+from tests.brokers._local import LocalServer, is_process
 from tests.brokers._pgbouncer import PoolMode, has_pgbouncer, pgbouncer
 from tests.brokers._postgres import PostgresServer
 from tests.brokers._process import free_port, until
@@ -25,17 +40,22 @@ from tests.brokers._witness import NatsWitness, PostgresWitness, RedisWitness, W
 __all__ = [
     "IMAGES",
     "KINDS",
+    "LIMIT",
     "MODES",
+    "QUICK",
     "VARIABLES",
+    "Broker",
     "BrokerStartError",
     "BrokerUnavailableError",
     "DockerServer",
     "FaultError",
     "Kind",
+    "Listener",
     "LocalServer",
     "Mode",
     "NatsServer",
     "NatsWitness",
+    "NotInContainersError",
     "PoolMode",
     "PostgresServer",
     "PostgresWitness",
@@ -50,9 +70,18 @@ __all__ = [
     "Witness",
     "available_flavours",
     "certificates",
+    "eventually",
     "free_port",
     "has_pgbouncer",
+    "is_process",
+    "leftovers",
+    "links_to",
+    "listening",
+    "note",
+    "outage_warnings",
     "pgbouncer",
+    "proven",
+    "settled",
     "until",
     "witness",
 ]

@@ -17,6 +17,7 @@ __all__ = [
     "BrokerUnavailableError",
     "FaultError",
     "Kind",
+    "NotInContainersError",
     "Server",
     "ServerConfig",
     "Source",
@@ -38,6 +39,10 @@ DEFAULT_USER: Final[Mapping[Kind, str]] = {"redis": "", "nats": "bus", "postgres
 
 class BrokerUnavailableError(RuntimeError):
     """There is no server of that kind here: no URL, no container engine, no binary. Says what would help."""
+
+
+class NotInContainersError(RuntimeError):
+    """The test needs a server that is a process of this machine, and was given a container. It is left out then."""
 
 
 class BrokerStartError(RuntimeError):

@@ -14,6 +14,7 @@ from tests.brokers._base import (
     BrokerStartError,
     BrokerUnavailableError,
     Kind,
+    NotInContainersError,
     Server,
     ServerConfig,
     Source,
@@ -114,7 +115,9 @@ class DockerServer(Server):
         """
         check_config(kind, config)
         if "tls" in config:
-            raise ValueError("servers in containers are started without TLS: take a local one")
+            raise NotInContainersError("servers in containers are started without TLS")
+        if flavour is not None and ":" not in flavour:
+            raise NotInContainersError(f"{flavour} is a program, not an image")
         if engine() is None:
             raise BrokerUnavailableError(f"no container engine answers, so there is no container for {kind}")
         return DockerServer(kind, flavour or IMAGES[kind], config)

@@ -4,14 +4,14 @@ import shutil
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Unpack
+from typing import ClassVar, TypeGuard, Unpack
 
-from tests.brokers._base import BrokerStartError, Kind, Server, ServerConfig, Source, check_config
+from tests.brokers._base import BrokerStartError, Kind, NotInContainersError, Server, ServerConfig, Source, check_config
 from tests.brokers._probe import answers
 from tests.brokers._process import Process, free_port, workspace
 from tests.brokers._programs import Flavour, choose_flavour, version_number
 
-__all__ = ["LocalServer"]
+__all__ = ["LocalServer", "is_process"]
 
 
 class LocalServer(Server):
@@ -118,3 +118,14 @@ class LocalServer(Server):
     def stop(self) -> None:
         self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def is_process(server: Server) -> TypeGuard[LocalServer]:
+    """True for a process of this machine, whose files and process id are within reach.
+
+    Raises:
+        NotInContainersError: It is a container.
+    """
+    if not isinstance(server, LocalServer):
+        raise NotInContainersError("needs the files or the process of its server, and that is a container")
+    return True

@@ -340,6 +340,48 @@ async def test_the_shared_servers_work(
         await hears_itself(server, kind)
 
 
+NEEDS_A_SERVER = """
+import pytest
+
+@pytest.fixture
+def brokers(): ...
+
+def test_with_a_server(brokers): {}
+
+def test_without_one(): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "workers", "also_ran", "status"),
+    [("auto", "0", False, 0), ("docker", "0", True, 1), ("local", "1", False, 1)],
+)
+def test_a_named_source_of_which_a_broker_uses_nothing_is_a_failure(
+    tmp_path: Path, mode: str, status: int, workers: str, *, also_ran: bool
+) -> None:
+    """Left out, all tests of a broker would look green. Also where other processes run them."""
+    files = {
+        "nats/test_contract.py": "pytest.skip('nats-2.15 is not on this machine')",
+        "nats/test_url.py": "..." if also_ran else "pytest.skip('nats-2.15 is not on this machine')",
+        "redis/test_contract.py": "...",
+    }
+    for name, does in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(NEEDS_A_SERVER.format(does), "utf-8")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.brokers.plugin", f"--brokers={mode}", "-n", workers]
+    command += ["-c", os.devnull, "--rootdir", str(tmp_path), "--import-mode=importlib", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=Path.cwd())
+    assert ended.returncode == status, ended.stdout
+    complaints = [line for line in ended.stdout.splitlines() if line.startswith("ERROR --brokers")]
+    subjects = ["the contract of nats"] if also_ran else ["nats", "the contract of nats"]
+    counts = [1] if also_ran else [2, 1]
+    expected = [
+        f"ERROR --brokers={mode}: nothing of {subject} ran, {count} left out: nats-2.15 is not on this machine"
+        for subject, count in zip(subjects, counts, strict=True)
+    ]
+    assert sorted(complaints) == sorted(expected if status else [])
+
+
 def test_the_header_has_a_line_for_each_broker(pytestconfig: pytest.Config, brokers: Provider) -> None:
     from tests.brokers.plugin import pytest_report_header
 

@@ -9,7 +9,7 @@ import anyio
 from sniffio import current_async_library
 
 from notification_bus import MemoryBus, NotificationBus
-from notification_bus.testing import Capabilities
+from notification_bus.testing import Capabilities, Harness
 from tests.kit.gallery import find_bus
 from tests.kit.harness import HubHarness
 from tests.kit.hub import HubBus
@@ -30,7 +30,7 @@ def make_bus(channel: str) -> HubBus:
     return HubBus(harness.hub, channel)
 
 
-class Bare:
+class Bare(Harness):
     """The least that a harness can be."""
 
     capabilities = Capabilities(buffer=16)

@@ -33,7 +33,7 @@ MARK = "NOTIFICATION_BUS_TEST_MARK"
         (["memory://host"], "memory:// has no host"),
         (["no_such_module:harness"], "there is no module 'no_such_module'"),
         ([f"{HARNESSES}:harnes"], "there is no 'harnes' in tests.cli.check_harnesses; there is harness"),
-        ([f"{HARNESSES}:number"], "is a int, which is no harness"),
+        ([f"{HARNESSES}:number"], "is a int, which is not a `notification_bus.testing.Harness`"),
         ([f"{HARNESSES}:breaks"], "cannot be made a harness: RuntimeError: no licence"),
         ([f"{HARNESSES}:Away"], "no bus of tests.cli.check_harnesses:Away can be used: `instance` raised Connection"),
         ([f"{HARNESSES}:Apart"], "the harness, not the bus: two instances for one channel do not hear each other"),

@@ -20,7 +20,7 @@ _HEAD: Final = struct.Struct("!HI")
 
 
 class _Bridge:
-    """One end of a connection between two processes. What arrives whole is published here, half a body never."""
+    """One end of a connection between two processes. It publishes what arrives whole, and never half a body."""
 
     def __init__(self, hub: Hub, connection: socket.socket) -> None:
         self._hub: Final = weakref.ref(hub)
@@ -54,7 +54,7 @@ class _Bridge:
                 if hub is None:
                     break
                 hub.publish(*frame, came_by=self.relay)
-                del hub  # whoever waits for the next one must not keep it alive
+                del hub  # waiting for the next frame must not keep the hub alive
         self.close()
         hub = self._hub()
         if hub is not None:
@@ -92,7 +92,7 @@ def listen(hub: Hub) -> int:
         try:
             listener.shutdown(socket.SHUT_RDWR)
         except OSError:
-            # Not every system knows this of a listener; there, a connection wakes its `accept`.
+            # Not every system can shut a listener down; a connection wakes its `accept` there.
             with suppress(OSError):
                 socket.create_connection(("127.0.0.1", port)).close()
 

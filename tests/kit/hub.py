@@ -132,13 +132,16 @@ class HubConnection(BrokerConnection):
 
     async def send(self, bodies: Sequence[bytes]) -> None:
         """Publish bodies, all of them or none."""
-        await self.check()
+        await self._reach()
         if (size := max(map(len, bodies), default=0)) > self.max_body:
             raise SendRefusedError(f"a body has {size} bytes, and the hub takes at most {self.max_body}")
         for body in bodies:
             self._hub.publish(self._channel, body)
 
     async def check(self) -> None:
+        await self._reach()
+
+    async def _reach(self) -> None:
         await checkpoint()
         if self._closed:
             raise ConnectionResetError("the connection to the hub has been closed")

@@ -1,4 +1,4 @@
-"""A harness for nothing: whoever has written a `connect` has every hook of the kit."""
+"""A harness with no code to write: a bus that has a `connect` gets every hook of the kit."""
 
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path

@@ -9,7 +9,7 @@ import pytest
 
 from notification_bus.testing._proxy import FaultProxy
 from notification_bus_nats._client import OneConnection
-from tests.brokers import Provider, Server, certificates
+from tests.brokers import Provider, Server, certificates, is_process
 from tests.nats.helpers import bus_on, links_to, listening, proven, until
 
 
@@ -71,7 +71,7 @@ async def test_discovered_server_is_verified_by_the_name_of_the_one_that_told_of
     brokers: Provider, channel: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A cluster tells of bare addresses, which do not stand in its certificate."""
-    from tests.brokers import LocalServer, free_port
+    from tests.brokers import free_port
     from tests.nats.test_cluster import joined_any
 
     pem = certificates(tmp_path_factory.mktemp("pem"), "localhost")
@@ -82,8 +82,8 @@ async def test_discovered_server_is_verified_by_the_name_of_the_one_that_told_of
         brokers.dedicated("nats", tls=pem, text=config.format(ports[0], ports[1])) as first,
         brokers.dedicated("nats", tls=pem, text=config.format(ports[1], ports[0])) as second,
     ):
-        assert isinstance(first, LocalServer)
-        assert isinstance(second, LocalServer)
+        assert is_process(first)
+        assert is_process(second)
         await until(lambda: joined_any(first))
         bus = bus_on(f"tls://localhost:{first.port}", channel, tls=context)
         async with bus, listening(bus) as ear:

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, ExitStack
 
 import pytest
 
-from tests.brokers import LocalServer, Provider, free_port, witness
+from tests.brokers import LocalServer, Provider, free_port, is_process, witness
 from tests.brokers import until as until_blocking
 from tests.nats.helpers import bus_on, listening, note, proven, until
 
@@ -24,7 +24,7 @@ def cluster(brokers: Provider, flavour: str) -> Iterator[list[LocalServer]]:
             config = f"cluster {{ name: c, listen: 127.0.0.1:{port}, routes: [{routes}] }}\n"
             config += "authorization { user: bus, password: secret }\n"
             server = stack.enter_context(brokers.dedicated("nats", flavour, text=config, args=["-n", f"n{port}"]))
-            assert isinstance(server, LocalServer)
+            assert is_process(server)
             servers.append(server)
         until_blocking(lambda: all(joined(server) for server in servers), 15, "the cluster")
         yield servers

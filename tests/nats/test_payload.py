@@ -3,7 +3,7 @@
 import pytest
 
 from notification_bus import BusNotification, NotificationTooLargeError
-from tests.brokers import LocalServer, Provider, Server, witness
+from tests.brokers import Provider, Server, is_process, witness
 from tests.nats.helpers import bus_on, listening, note, proven, until
 
 MEGABYTE = 1024 * 1024
@@ -61,7 +61,7 @@ async def test_limit_lowered_by_a_restart_is_honoured(
 ) -> None:
     """What was queued for the larger limit is dropped with a warning and a gap, and hurts nothing else."""
     with brokers.dedicated("nats", flavour, text="max_payload: 1024") as server:
-        assert isinstance(server, LocalServer)
+        assert is_process(server)
         bus = bus_on(server, channel)
         async with bus, listening(bus) as ear:
             await proven(bus, ear)
@@ -86,7 +86,7 @@ async def test_limit_lowered_by_a_reload_costs_one_connection(brokers: Provider,
     from tests.nats.helpers import reload
 
     with brokers.dedicated("nats", "nats-2.15", text="max_payload: 1024") as server:
-        assert isinstance(server, LocalServer)
+        assert is_process(server)
         bus = bus_on(server, channel)
         async with bus, listening(bus) as ear:
             await proven(bus, ear)

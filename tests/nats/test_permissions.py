@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from notification_bus import BusNotReadyError
-from tests.brokers import LocalServer, Provider, witness
+from tests.brokers import LocalServer, Provider, is_process, outage_warnings, witness
 from tests.nats.helpers import LIMIT, bus_on, listening, note, proven, reload, until
 
 ALL = 'publish: ">", subscribe: ">"'
@@ -40,7 +40,7 @@ async def test_denied_publishing_is_said_and_dropped_and_leaves_the_receiving_ha
     brokers: Provider, flavour: str, channel: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with brokers.dedicated("nats", flavour, text=config(deny("publish", subject=channel))) as server:
-        assert isinstance(server, LocalServer)
+        assert is_process(server)
         bus = bus_on(as_user(server, "bus"), channel)
         async with bus, listening(bus) as ear, witness("nats", as_user(server, "watcher"), channel) as seen:
             await bus.publish(note(1))
@@ -60,7 +60,7 @@ async def test_denied_publishing_is_said_once_where_nothing_was_published(
 ) -> None:
     """Before a change is lost: at the start, by the bus's own probe."""
     with brokers.dedicated("nats", text=config(deny("publish", subject=channel))) as server:
-        assert isinstance(server, LocalServer)
+        assert is_process(server)
         bus = bus_on(as_user(server, "bus"), channel, probe_interval=0.1)
         async with bus, witness("nats", as_user(server, "watcher"), channel) as seen, listening(bus) as ear:
             await until(lambda: any(f"not allowed to publish to '{channel}'" in said for said in warnings(caplog)), 5)
@@ -69,14 +69,14 @@ async def test_denied_publishing_is_said_once_where_nothing_was_published(
                 await ear.wait_for(note(number))
                 size = server.log.stat().st_size
                 await until(lambda size=size: server.log.stat().st_size > size)  # type: ignore[misc]
-            assert len(warnings(caplog)) == 1
+            assert len([line for line in warnings(caplog) if "not allowed to publish" in line]) == 1
 
 
 async def test_publishing_that_is_allowed_later_works_and_the_peers_are_told_of_the_gap(
     brokers: Provider, flavour: str, channel: str
 ) -> None:
     with brokers.dedicated("nats", flavour, text=config(deny("publish", subject=channel))) as server:
-        assert isinstance(server, LocalServer)
+        assert is_process(server)
         bus, peer = bus_on(as_user(server, "bus"), channel), bus_on(as_user(server, "watcher"), channel)
         async with bus, peer, listening(bus) as ear, listening(peer) as other:
             await bus.publish(note(1))
@@ -91,7 +91,7 @@ async def test_publishing_that_is_withdrawn_is_noticed_and_never_lost_silently(
     brokers: Provider, flavour: str, channel: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with brokers.dedicated("nats", flavour, text=config(ALL)) as server:
-        assert isinstance(server, LocalServer)
+        assert is_process(server)
         bus, peer = bus_on(as_user(server, "bus"), channel), bus_on(as_user(server, "watcher"), channel)
         async with bus, peer, listening(bus) as ear, listening(peer) as other:
             await proven(bus, ear)
@@ -113,7 +113,7 @@ async def test_denied_subscribing_is_said_by_entering_and_retried_gently(
     brokers: Provider, flavour: str, channel: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with brokers.dedicated("nats", flavour, text=config(deny("subscribe", subject=channel))) as server:
-        assert isinstance(server, LocalServer)
+        assert is_process(server)
         bus = bus_on(as_user(server, "bus"), channel, ready_timeout=1.0, backoff_cap=0.3)
         async with bus:
             with pytest.raises(BusNotReadyError) as caught:
@@ -121,7 +121,7 @@ async def test_denied_subscribing_is_said_by_entering_and_retried_gently(
                     raise AssertionError
             assert f"not allowed to subscribe to '{channel}'" in str(caught.value)
             assert f'subscribe: "{channel}"' in str(caught.value)
-            assert len(warnings(caplog)) == 1
+            assert any(f"not allowed to subscribe to '{channel}'" in line for line in outage_warnings(caplog))
             await bus.publish(note(1))
             reload(server, config(ALL))
             async with listening(bus) as ear:
@@ -132,7 +132,7 @@ async def test_subscribing_that_is_withdrawn_is_a_loss_with_a_gap(
     brokers: Provider, flavour: str, channel: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with brokers.dedicated("nats", flavour, text=config(ALL)) as server:
-        assert isinstance(server, LocalServer)
+        assert is_process(server)
         bus = bus_on(as_user(server, "bus"), channel)
         async with bus, listening(bus) as ear:
             await proven(bus, ear)
@@ -147,7 +147,7 @@ async def test_subscribing_that_is_withdrawn_is_a_loss_with_a_gap(
 async def test_permissions_of_mixed_case_are_recognised(brokers: Provider, caplog: pytest.LogCaptureFixture) -> None:
     """nats-py turns the server's words into lower case."""
     with brokers.dedicated("nats", text=config(deny("publish", subject="Board.Prod"))) as server:
-        assert isinstance(server, LocalServer)
+        assert is_process(server)
         bus = bus_on(as_user(server, "bus"), "Board.Prod")
         async with bus:
             await bus.wait_ready()

@@ -1,11 +1,15 @@
-from collections.abc import Iterator
 from secrets import token_hex
 
 import pytest
 
-from tests.brokers import Provider, Server
+from tests.brokers import Server
+from tests.brokers.plugin import SUPPORTED, parametrize_flavours
 
-FLAVOURS = ("postgres-18", "postgres-15")
+FLAVOURS = SUPPORTED["postgres"]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_flavours(metafunc, "postgres")
 
 
 @pytest.fixture
@@ -20,14 +24,7 @@ def channel() -> str:
     return f"test-{token_hex(6)}"
 
 
-@pytest.fixture(scope="session", params=FLAVOURS)
-def server(request: pytest.FixtureRequest, brokers: Provider) -> Iterator[Server]:
+@pytest.fixture(scope="session")
+def server(each_server: Server) -> Server:
     """A server of each supported version; not to be harmed."""
-    flavour: str = request.param
-    if flavour == FLAVOURS[0]:
-        yield brokers.get("postgres")
-    elif flavour in brokers.flavours("postgres"):
-        with brokers.dedicated("postgres", flavour) as older:
-            yield older
-    else:
-        pytest.skip(f"no {flavour} here: there is {', '.join(brokers.flavours('postgres'))}")
+    return each_server

@@ -246,7 +246,7 @@ class WaitsForTheOtherHalf(ReferenceBus):
         rest: list[bytes] = []
         for body in bodies:
             middle = len(body) // 2
-            # With the second half of the one before, and then a rest: whoever kills it does so in the middle of one.
+            # With the second half of the one before, and then a pause: a kill almost always comes in the middle of one.
             await super().send(connection, [*rest, mark + body[:middle]])
             await anyio.sleep(0.01)
             rest = [mark + body[middle:]]

@@ -178,8 +178,8 @@ class ReadyTooSoon(ReferenceBus):
 
 class _SubscribesWhenAsked(HubConnection):
     async def check(self) -> None:
-        await super().check()
         self.subscribe()
+        await super().check()
 
 
 @broken(

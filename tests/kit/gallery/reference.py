@@ -1,7 +1,7 @@
 """A small correct bus, whose parts can be broken one at a time.
 
-It is no `BrokerBus`: its parts are laid open as methods, so that each broken bus of the gallery can replace just one of
-them, and so that the kit is known to accept a second implementation of the contract. It runs on a hub.
+It is a second implementation of the contract beside `BrokerBus`, so that the kit is known to accept one. Each part is a
+method of its own, so that a broken bus of the gallery can replace it. It runs on a hub.
 """
 
 import logging
@@ -33,7 +33,7 @@ _logger = logging.getLogger("notification_bus.gallery")
 
 
 class ReferenceBus(ReferenceCounted):
-    """The contract of `NotificationBus`, in as few lines as it takes.
+    """The contract of `NotificationBus` in few lines.
 
     Args:
         hub: The broker.
@@ -125,7 +125,7 @@ class ReferenceBus(ReferenceCounted):
     # -- the way out
 
     def encode(self, notification: object) -> bytes:
-        """The body, or an error that the caller can mend."""
+        """The body, or an error that tells the caller what to change."""
         if not isinstance(notification, BusNotification):
             raise TypeError(f"publish takes a BusNotification, not {type(notification).__name__}")
         body = notification.encode()
@@ -151,7 +151,7 @@ class ReferenceBus(ReferenceCounted):
         self.owes_gap = True
 
     def ring(self) -> None:
-        """Let whoever waits for a change look again."""
+        """Wake everything that waits for a change, to look again."""
         self.changed.set()
         self.changed = anyio.Event()
 
@@ -300,7 +300,7 @@ class ReferenceBus(ReferenceCounted):
         self.ring()
 
     def gap_after_outage(self) -> None:
-        """Whoever is subscribed by now was so before the connection, and may have missed something."""
+        """Every subscription that is there was there before this connection, and may have missed something."""
         self.announce_gap()
 
     def on_disconnected(self) -> None:

@@ -10,6 +10,7 @@ In Toxiproxy's words: `delay` is `latency`, `stall` is `bandwidth` with a rate o
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from math import inf
 from typing import Final, Protocol
 
@@ -43,10 +44,11 @@ class FaultyLink:
         """Connections that have been tried through this link, refused ones included."""
         self.is_deaf: bool = False
         self.is_denied: bool = False
-        self.changed: anyio.Event = anyio.Event()
+        self.connections: set[_FaultyConnection] = set()
+        """Those on which something can still be carried."""
         self._latency = 0.0
         self._stalled = self._refusing = False
-        self._connections: set[_FaultyConnection] = set()
+        self._changed = anyio.Event()
 
     @classmethod
     @asynccontextmanager
@@ -56,9 +58,9 @@ class FaultyLink:
         try:
             yield link
         finally:
-            for connection in link._take_all():
-                with anyio.CancelScope(shield=True):
-                    await connection.break_off(wait=True)
+            with anyio.CancelScope(shield=True):
+                for connection in tuple(link.connections):
+                    await connection.break_off()
 
     def lead(self, bus: _Connecting) -> None:
         """Have this one object connect through the link from now on."""
@@ -81,13 +83,13 @@ class FaultyLink:
 
     async def blackhole(self) -> None:
         """Kill the present connections without a word: nothing is ever carried on them again, new ones work."""
-        for connection in self._take_all():
+        for connection in tuple(self.connections):
             connection.fall_silent()
         await self._apply()
 
     async def cut(self) -> None:
         """Break the present connections; new ones work."""
-        for connection in self._take_all():
+        for connection in tuple(self.connections):
             await connection.break_off()
         await self._apply()
 
@@ -118,57 +120,45 @@ class FaultyLink:
 
     def notify(self) -> None:
         """Wake everything that waits on this link, to look again."""
-        changed, self.changed = self.changed, anyio.Event()
+        changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
     def left(self, since: float) -> float:
         """Seconds until what was sent then arrives at the other end."""
         return inf if self._stalled else since + self._latency - anyio.current_time()
 
-    @property
-    def holds_back(self) -> bool:
-        """Whether anything takes time to arrive."""
-        return self._stalled or self._latency > 0
-
-    async def wait_carried(self, since: float) -> None:
-        """Wait until what was sent then has arrived at the other end."""
-        while (left := self.left(since)) > 0:
-            with anyio.move_on_after(left):
-                await self.changed.wait()
+    async def wait(self, left: Callable[[], float]) -> None:
+        """Wait until there are no seconds left. `left` is asked again at every change."""
+        while (seconds := left()) > 0:
+            with anyio.move_on_after(seconds):
+                await self._changed.wait()
 
     async def _connect(self, connect: Callable[[], Awaitable[BrokerConnection]]) -> BrokerConnection:
         self.attempts += 1
+        began = anyio.current_time()
         await checkpoint()
-        await self.wait_carried(anyio.current_time())
+        await self.wait(lambda: self.left(began))
         if self._refusing:
             raise ConnectionRefusedError("the link refuses connections")
         connection = _FaultyConnection(self, await connect())
-        self._connections.add(connection)
+        connected = anyio.current_time()
         try:
-            await connection.confirmed()
+            await connection.arrival(lambda: connected)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await connection.aclose()
             raise
         return connection
 
-    def forget(self, connection: "_FaultyConnection") -> None:
-        """Carry nothing more for a connection that has been closed."""
-        self._connections.discard(connection)
 
-    def _take_all(self) -> "set[_FaultyConnection]":
-        taken, self._connections = self._connections, set()
-        return taken
-
-
+@dataclass(eq=False, slots=True)
 class _Request:
     """Something on its way to the broker, and when its answer set out on the way back."""
 
-    def __init__(self, act: Callable[[], Awaitable[None]]) -> None:
-        self.act: Final = act
-        self.sent: Final = anyio.current_time()
-        self.answered: float | None = None
-        self.error: Exception | None = None
+    act: Callable[[], Awaitable[None]]
+    sent: float
+    answered: float | None = None
+    error: Exception | None = None
 
 
 class _FaultyConnection(BrokerConnection):
@@ -181,7 +171,6 @@ class _FaultyConnection(BrokerConnection):
         self.max_body: int = inner.max_body
         self._link: Final = link
         self._inner: Final = inner
-        self._opened: Final = anyio.current_time()
         self._requests: deque[_Request] = deque()
         self._arrived: deque[tuple[float, _Batch | Exception | None]] = deque()
         self._lost: str | None = None
@@ -189,24 +178,21 @@ class _FaultyConnection(BrokerConnection):
         self._close_error: Exception | None = None
         self._reader: BackgroundTask | None = None
         self._carrier = BackgroundTask(self._carry, "carries requests over a faulty link")
+        link.connections.add(self)
 
     def fall_silent(self) -> None:
         """Nothing is ever carried here again, and nothing says so."""
         self._silent = True
+        self._link.connections.discard(self)
         self._carrier.cancel()
 
-    async def break_off(self, *, wait: bool = False) -> None:
-        """The connection breaks: whatever waits on it raises, what is unread is lost."""
-        self._lost = self._lost or "the link was cut"
+    async def break_off(self, cause: str = "the link was cut") -> None:
+        """End at once: whatever waits here raises, what is under way is lost, and the inner connection is closed."""
+        self._lost = self._lost or cause
+        self._link.notify()
         if not self._carrier.done:  # it ends with its loop, and cannot be cancelled from another
             self._carrier.cancel()
-        self._link.notify()
-        if wait:
             await self._carrier.wait()
-
-    async def confirmed(self) -> None:
-        """Wait until the client has been told of its new connection."""
-        await self._arrival(lambda: self._opened)
 
     async def send(self, bodies: Sequence[bytes]) -> None:
         taken = tuple(bodies)
@@ -222,10 +208,10 @@ class _FaultyConnection(BrokerConnection):
         await self._request(self._inner.check)
 
     async def _request(self, act: Callable[[], Awaitable[None]]) -> None:
-        request = _Request(act)
+        request = _Request(act, anyio.current_time())
         self._requests.append(request)
         self._link.notify()
-        await self._arrival(lambda: request.answered)
+        await self.arrival(lambda: request.answered)
         if request.error is not None:
             raise request.error
 
@@ -233,7 +219,7 @@ class _FaultyConnection(BrokerConnection):
         # It reads ahead, so that a delay is one of the way and not one for each batch.
         self._reader = BackgroundTask(self._read, "reads for a faulty link")
         while True:
-            await self._arrival(lambda: self._arrived[0][0] if self._arrived else None)
+            await self.arrival(lambda: self._arrived[0][0] if self._arrived else None)
             batch = self._arrived.popleft()[1]
             if batch is None:
                 return
@@ -242,46 +228,58 @@ class _FaultyConnection(BrokerConnection):
             yield batch
 
     async def aclose(self) -> None:
-        held = self._lost is None and not self._silent and self._link.holds_back and bool(self._requests)
-        self._lost = self._lost or "the connection has been closed"
-        self._link.notify()
-        if held:
-            return  # what the link has accepted still arrives; then the carrier ends
-        self._carrier.cancel()
-        await self._carrier.wait()
+        cause = "the connection has been closed"
+        if self._requests and not self._carrier.done and self._link.left(anyio.current_time()) > 0:
+            # What the link has accepted still arrives; then the carrier ends.
+            self._lost = self._lost or cause
+            self._link.notify()
+            return
+        await self.break_off(cause)
         if self._close_error is not None:
             raise self._close_error
 
-    async def _arrival(self, sent: Callable[[], float | None]) -> None:
+    async def arrival(self, sent: Callable[[], float | None]) -> None:
         """Wait until what the broker sent has arrived at this end; `sent` says when that was, `None` for not yet."""
-        while True:
+
+        def left() -> float:
             if self._lost is not None:
                 raise ConnectionResetError(self._lost)
             since = None if self._silent else sent()
-            left = inf if since is None else self._link.left(since)
-            if left <= 0:
-                return
-            with anyio.move_on_after(left):
-                await self._link.changed.wait()
+            return inf if since is None else self._link.left(since)
+
+        await self._link.wait(left)
 
     async def _carry(self) -> None:
         try:
             while self._requests or self._lost is None:
-                if not self._requests:
-                    await self._link.changed.wait()
-                    continue
-                await self._link.wait_carried(self._requests[0].sent)
-                request = self._requests.popleft()
-                try:
-                    await request.act()
-                except Exception as exc:  # the answer, whatever it is
-                    request.error = exc
-                request.answered = anyio.current_time()
-                self._link.notify()
+                await self._link.wait(self._left)
+                while self._requests and self._link.left(self._requests[0].sent) <= 0:
+                    request = self._requests.popleft()
+                    try:
+                        await request.act()
+                    except Exception as exc:  # the answer, whatever it is
+                        request.error = exc
+                    request.answered = anyio.current_time()
+                    self._link.notify()
         finally:
             with anyio.CancelScope(shield=True):
-                await self._close_inner()
-            self._link.forget(self)
+                await self._close()
+
+    def _left(self) -> float:
+        """Seconds until there is something to carry, or nothing ever again."""
+        if self._requests:
+            return self._link.left(self._requests[0].sent)
+        return inf if self._lost is None else 0.0
+
+    async def _close(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            await self._reader.wait()
+        try:
+            await self._inner.aclose()
+        except Exception as exc:  # a task of its own has nobody to raise it to; `aclose` has
+            self._close_error = exc
+        self._link.connections.discard(self)
 
     async def _read(self) -> None:
         end: Exception | None = None
@@ -296,12 +294,3 @@ class _FaultyConnection(BrokerConnection):
     def _put(self, item: _Batch | Exception | None) -> None:
         self._arrived.append((anyio.current_time(), item))
         self._link.notify()
-
-    async def _close_inner(self) -> None:
-        if self._reader is not None:
-            self._reader.cancel()
-            await self._reader.wait()
-        try:
-            await self._inner.aclose()
-        except Exception as exc:  # a task of its own has nobody to raise it to; `aclose` has
-            self._close_error = exc

@@ -291,9 +291,9 @@ class NeverSubscribesAgain(ReferenceBus):
         self.ring()
 
     async def prove(self, connection: BrokerConnection) -> None:
+        self.left = False
         while not self.left:
             await self.changed.wait()
-        self.left = False
         await connection.check()  # on its way to the broker
         if self.attachment is not None:
             self.attachment.unsubscribe()
@@ -305,8 +305,8 @@ class _Resubscribes(Stream):
         await super().leave()
         connection, attachment = self.bus.connection, self.bus.attachment
         if connection is not None and attachment is not None:
-            await connection.check()
             attachment.unsubscribe()
+            await connection.check()
             await anyio.sleep(0.005)  # a broker across a network
             await connection.check()
             attachment.subscribe()
