@@ -35,7 +35,7 @@ class BusContract:
     There is a test for each check and async library, named like `test_contract[deliver.fan_out-asyncio]`. A check that
     the bus does not declare is skipped with the reason, and so is one that the harness cannot have run, which `strict`
     makes an error; a known failure is reported as one that was expected. Nothing of this can be overridden. Before the
-    first, the harness itself is looked at (`notification_bus.testing.selfcheck`); one that lies fails every test.
+    first, the checks of the harness are run (`examine_harness`); one that fails them fails every test.
     """
 
     strict: ClassVar[bool] = False
