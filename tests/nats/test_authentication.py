@@ -14,7 +14,8 @@ from nats.aio.client import RawCredentials
 from notification_bus import BusNotReadyError, open_bus
 from notification_bus_nats import NatsBus
 from tests.brokers import Provider, Server, Tls, certificates, is_process, outage_warnings
-from tests.nats.helpers import bus_on, listening, note, settled
+from tests.brokers._listener import listening, note
+from tests.nats.helpers import bus_on, settled
 from tests.nats.identities import Operator, new_key
 
 SECRET = "s3cr3t/@:,#?%"  # every character that a URL would take for its own

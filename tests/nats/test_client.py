@@ -10,7 +10,8 @@ import pytest
 from notification_bus.testing._proxy import FaultProxy
 from notification_bus_nats._client import OneConnection
 from tests.brokers import Provider, Server, certificates, is_process
-from tests.nats.helpers import bus_on, links_to, listening, proven, until
+from tests.brokers._listener import links_to, listening, proven
+from tests.nats.helpers import bus_on, until
 
 
 async def quiet(_error: Exception) -> None:

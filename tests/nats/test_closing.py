@@ -7,7 +7,8 @@ import pytest
 
 from notification_bus.testing._proxy import FaultProxy
 from tests.brokers import Provider, Server, Tls, certificates, witness
-from tests.nats.helpers import QUICK, bus_on, links_to, listening, note, proven, settled, until
+from tests.brokers._listener import links_to, listening, note, proven
+from tests.nats.helpers import QUICK, bus_on, settled, until
 
 BOUND = QUICK["close_timeout"] + 0.5
 

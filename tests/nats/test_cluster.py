@@ -10,7 +10,8 @@ import pytest
 
 from tests.brokers import LocalServer, Provider, free_port, is_process, witness
 from tests.brokers import until as until_blocking
-from tests.nats.helpers import bus_on, listening, note, proven, until
+from tests.brokers._listener import listening, note, proven
+from tests.nats.helpers import bus_on, until
 
 
 @pytest.fixture

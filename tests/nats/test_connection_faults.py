@@ -11,7 +11,8 @@ from notification_bus import BusNotReadyError
 from notification_bus.testing._proxy import FaultProxy
 from notification_bus_nats import NatsBus
 from tests.brokers import Provider, Server, is_process, witness
-from tests.nats.helpers import LIMIT, bus_on, listening, note, proven, settled, until
+from tests.brokers._listener import LIMIT, listening, note, proven
+from tests.nats.helpers import bus_on, settled, until
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ import pytest
 
 from notification_bus import BusNotification, NotificationTooLargeError
 from tests.brokers import Provider, Server, is_process, witness
-from tests.nats.helpers import bus_on, listening, note, proven, until
+from tests.brokers._listener import listening, note, proven
+from tests.nats.helpers import bus_on, until
 
 MEGABYTE = 1024 * 1024
 """What nats-server takes unless told otherwise."""

@@ -8,7 +8,8 @@ import pytest
 
 from notification_bus import BusNotReadyError
 from tests.brokers import LocalServer, Provider, is_process, outage_warnings, witness
-from tests.nats.helpers import LIMIT, bus_on, listening, note, proven, reload, until
+from tests.brokers._listener import LIMIT, listening, note, proven
+from tests.nats.helpers import bus_on, reload, until
 
 ALL = 'publish: ">", subscribe: ">"'
 

@@ -10,7 +10,8 @@ from notification_bus import BusURLError
 from notification_bus_nats import NatsBus
 from notification_bus_nats._bus import LONGEST_SUBJECT, subject_of
 from tests.brokers import Server, witness
-from tests.nats.helpers import bus_on, listening, note
+from tests.brokers._listener import listening, note
+from tests.nats.helpers import bus_on
 
 CHANNELS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 

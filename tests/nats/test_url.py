@@ -15,7 +15,8 @@ from notification_bus_nats._servers import Pool, Server
 from notification_bus_nats._settings import _REFUSED
 from tests.brokers import Server as Broker
 from tests.brokers import Tls, certificates
-from tests.nats.helpers import bus_on, listening, note
+from tests.brokers._listener import listening, note
+from tests.nats.helpers import bus_on
 
 SECRET = "s3cr3t"  # the word that must show up nowhere
 

@@ -9,7 +9,8 @@ import pytest
 from notification_bus import BusNotReadyError, open_bus
 from notification_bus.testing._proxy import FaultProxy
 from tests.brokers import LocalServer, Provider, Tls, certificates, free_port, is_process
-from tests.nats.helpers import QUICK, bus_on, links_to, listening, note, proven, settled, until
+from tests.brokers._listener import links_to, listening, note, proven
+from tests.nats.helpers import QUICK, bus_on, settled, until
 
 pytestmark = [
     pytest.mark.skipif(find_spec("aiohttp") is None, reason="pip install 'notification-bus-nats[aiohttp]'"),

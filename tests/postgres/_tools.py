@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
@@ -24,7 +23,6 @@ __all__ = [
     "admin",
     "build",
     "heard",
-    "leftovers",
     "number",
     "sessions",
     "until",
@@ -159,13 +157,3 @@ async def sessions(connection: "Connection", channel: str, half: str = "") -> li
         f"{channel}:{half}",
     )
     return [dict(row) for row in rows]
-
-
-def leftovers() -> tuple[int, int]:
-    """How many sockets this process has open, and how many tasks run beside this one."""
-    count = 0
-    for descriptor in Path("/proc/self/fd").iterdir():
-        # The one that the folder itself is read with is gone by then.
-        with suppress(OSError):
-            count += str(descriptor.readlink()).startswith("socket:")
-    return count, len(asyncio.all_tasks()) - 1

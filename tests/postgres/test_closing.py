@@ -10,7 +10,8 @@ import pytest
 
 from notification_bus.testing import FaultProxy
 from tests.brokers import Server
-from tests.postgres._tools import admin, build, leftovers, sessions, until
+from tests.brokers._listener import leftovers
+from tests.postgres._tools import admin, build, sessions, until
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ import pytest
 from notification_bus import BusNotification, BusNotReadyError
 from notification_bus_postgres import PostgresBus
 from tests.brokers import Provider, Server, available_flavours, certificates
-from tests.postgres._tools import LIMIT, admin, build, heard, leftovers, number, sessions, until, with_database
+from tests.brokers._listener import leftovers
+from tests.postgres._tools import LIMIT, admin, build, heard, number, sessions, until, with_database
 
 if TYPE_CHECKING:
     from tests.postgres._tools import Connection
