@@ -35,7 +35,10 @@ MARK = "NOTIFICATION_BUS_TEST_MARK"
         ([f"{HARNESSES}:harnes"], "there is no 'harnes' in tests.cli.check_harnesses; there is harness"),
         ([f"{HARNESSES}:number"], "is a int, which is not a `notification_bus.testing.Harness`"),
         ([f"{HARNESSES}:breaks"], "cannot be made a harness: RuntimeError: no licence"),
-        ([f"{HARNESSES}:Away"], "no bus of tests.cli.check_harnesses:Away can be used: `instance` raised Connection"),
+        (
+            [f"{HARNESSES}:Away"],
+            "no bus of tests.cli.check_harnesses:Away can be used: starting an instance on channel",
+        ),
         ([f"{HARNESSES}:Apart"], "the harness, not the bus: two instances for one channel do not hear each other"),
         ([f"{HARNESSES}:Bare", "--backend", "trio"], "this bus runs on asyncio only, so nothing would be checked"),
         (["memory://", "--only", "delivr"], "--only: there is no check or group 'delivr'; did you mean deliver"),

@@ -132,6 +132,7 @@ def url_harness(
         BusURLError: No bus can be built from the URL. Only if `capabilities` are not given.
     """
     if urlsplit(url).scheme == "memory" and opener is open_bus:
+        _look_at(url, opener, required=True)  # raises if the URL is wrong
         return memory_harness()
     url, look = _look_at(url, opener, required=capabilities is None)
     if capabilities is None:
