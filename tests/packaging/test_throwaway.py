@@ -28,7 +28,7 @@ from anyio import create_memory_object_stream
 
 class TinyBus:
     channels = defaultdict(list)
-    def __init__(self, channel): self.streams = self.channels[channel]
+    def __init__(self, channel): self.channel, self.streams = channel, self.channels[channel]
     async def publish(self, notification):
         for stream in self.streams: stream.send_nowait(notification)
     @asynccontextmanager
@@ -41,10 +41,10 @@ class TinyBus:
 
 HARNESS = """
 from contextlib import asynccontextmanager
-from notification_bus.testing import Capabilities
+from notification_bus.testing import Capabilities, Harness
 from tiny_bus import TinyBus
 
-class TinyHarness:
+class TinyHarness(Harness):
     capabilities = Capabilities(buffer=16, gaps=False)
 
     @asynccontextmanager
