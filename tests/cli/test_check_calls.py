@@ -37,7 +37,7 @@ MARK = "NOTIFICATION_BUS_TEST_MARK"
         ([f"{HARNESSES}:breaks"], "cannot be made a harness: RuntimeError: no licence"),
         (
             [f"{HARNESSES}:Away"],
-            "no bus of tests.cli.check_harnesses:Away can be used: starting an instance on channel",
+            "no bus of tests.cli.check_harnesses:Away can be used: starting an instance",
         ),
         ([f"{HARNESSES}:Apart"], "the harness, not the bus: two instances for one channel do not hear each other"),
         ([f"{HARNESSES}:Bare", "--backend", "trio"], "this bus runs on asyncio only, so nothing would be checked"),

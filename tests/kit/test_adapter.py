@@ -2,6 +2,8 @@
 
 import pytest
 
+from notification_bus.testing import contract
+
 pytest_plugins = ["pytester"]
 
 _MEMORY = """
@@ -121,6 +123,22 @@ def test_an_async_library_that_the_bus_declares_and_the_class_leaves_out_is_an_e
     result = pytester.runpytest_inprocess(*_BARE, "-k", "declarations")
     result.assert_outcomes(failed=1, deselected=54)
     result.stdout.fnmatch_lines(["*it runs on trio, and `TestMemory.backends` leaves that out"])
+
+
+def test_an_async_library_that_is_not_installed_is_left_out_and_named(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_trio(backend: str) -> bool:
+        return backend != "trio"
+
+    monkeypatch.setattr(contract, "is_installed", without_trio)
+    _write(pytester, 'backends = ("asyncio", "trio")')
+    result = pytester.runpytest_inprocess(*_BARE, "-k", "echo or declarations")
+    result.assert_outcomes(passed=2, deselected=53)
+    result.stdout.fnmatch_lines(["not run, since it is not installed: trio"])
+
+    _write(pytester, 'backends = ("asyncio",)')
+    pytester.runpytest_inprocess(*_BARE, "-k", "declarations").assert_outcomes(passed=1, deselected=54)
 
 
 @pytest.mark.parametrize(("strict", "outcome"), [("False", "skipped"), ("True", "failed")])

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
+from importlib.util import find_spec
 from typing import Any
 
 import anyio
@@ -17,6 +18,7 @@ __all__ = [
     "LoopReports",
     "LoopThread",
     "base_backend",
+    "is_installed",
     "is_pooled",
     "run_in_new_loop",
     "running_tasks",
@@ -30,6 +32,12 @@ _POOLS = ("AnyIO worker", "Trio thread", "asyncio_", "ThreadPoolExecutor-")
 def base_backend(backend: str) -> str:
     """`"asyncio"` of `"asyncio+uvloop"`."""
     return backend.partition("+")[0]
+
+
+def is_installed(backend: str) -> bool:
+    """Whether the libraries that the backend needs are here."""
+    library = {"trio": "trio", "asyncio+uvloop": "uvloop"}.get(backend)
+    return library is None or find_spec(library) is not None
 
 
 def start_loop(function: Callable[[], Awaitable[None]], backend: str) -> None:

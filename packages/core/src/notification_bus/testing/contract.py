@@ -16,7 +16,7 @@ from typing import ClassVar, Final, cast
 
 import pytest
 
-from notification_bus.testing._tasks import base_backend
+from notification_bus.testing._tasks import base_backend, is_installed
 from notification_bus.testing.checks import CHECKS
 from notification_bus.testing.harness import Harness
 from notification_bus.testing.outcome import KnownFailure, Result
@@ -66,7 +66,8 @@ class BusContract:
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Make a test of each check on each async library."""
         if metafunc.definition.originalname == "test_contract":
-            backends = type(self).backends
+            # What is not installed is named in the summary. If nothing is left, every test says that by failing.
+            backends = [*filter(is_installed, type(self).backends)] or type(self).backends
             cases = [(check.id, backend) for check in CHECKS.values() for backend in backends]
             ids = [f"{id_}-{backend}" for id_, backend in cases]
             metafunc.parametrize(("contract_check", "contract_backend"), cases, ids=ids)
@@ -98,11 +99,12 @@ class BusContract:
     def test_declarations(self, harness: Harness, request: pytest.FixtureRequest) -> None:
         """What the class declares fits the kit and the harness, which does what it says."""
         cls = type(self)
-        _summary(request.config).expect_honest(request, harness, next(iter(cls.backends), "asyncio"))
+        _summary(request.config).expect_honest(request, harness, next(filter(is_installed, cls.backends), "asyncio"))
         stale = [failure.id for failure in cls.known_failures if failure.id not in CHECKS]
         if stale:
             pytest.fail(f"known failures are declared for checks that do not exist: {', '.join(stale)}", pytrace=False)
-        declared, run = set(harness.capabilities.backends), {base_backend(backend) for backend in cls.backends}
+        declared = set(filter(is_installed, harness.capabilities.backends))
+        run = {base_backend(backend) for backend in cls.backends}
         if declared - run:
             pytest.fail(
                 f"the bus declares that it runs on {', '.join(sorted(declared - run))}, and `{cls.__name__}.backends` "
@@ -140,8 +142,13 @@ class _Summary:
     def begin(self, cls: type[BusContract], harness: Harness) -> None:
         name = f"{cls.__module__}.{cls.__qualname__}"
         if name not in self._headers:
-            header = describe(harness, backend=next(iter(cls.backends)), scale=cls.scale)
-            self._headers[name] = [*header.lines(), f"strict: {cls.strict}"]
+            header = describe(harness, backend=next(filter(is_installed, cls.backends)), scale=cls.scale)
+            absent = [backend for backend in cls.backends if not is_installed(backend)]
+            self._headers[name] = [
+                *header.lines(),
+                f"strict: {cls.strict}",
+                *(f"not run, since it is not installed: {backend}" for backend in absent),
+            ]
             self._outcomes[name] = Counter()
 
     def add(self, cls: type[BusContract], result: Result) -> None:

@@ -9,11 +9,11 @@ from typing import Final, cast
 
 import anyio
 
+from notification_bus.testing._shape import one_line, shape_faults
 from notification_bus.testing._tasks import LoopThread, base_backend, start_loop
 from notification_bus.testing._watch import Watch
 from notification_bus.testing.check import CLAIMS, Check, Need
 from notification_bus.testing.checks import CHECKS, HARNESS_CHECKS
-from notification_bus.testing.checks._shape import one_line, shape_faults
 from notification_bus.testing.context import Context, Setup
 from notification_bus.testing.harness import Harness
 from notification_bus.testing.outcome import HarnessFaultError, KnownFailure, Result, UntestableError

@@ -16,8 +16,8 @@ from notification_bus.bus import NotificationBus
 from notification_bus.notification import BusNotification
 from notification_bus.options import BusOptions
 from notification_bus.testing._process import start_child
+from notification_bus.testing._shape import expect_manager, one_line
 from notification_bus.testing.check import check
-from notification_bus.testing.checks._shape import expect_manager, one_line
 from notification_bus.testing.context import Context
 from notification_bus.testing.harness import DeafLink, Link, Observed, Wire
 from notification_bus.testing.pump import Pump
