@@ -238,22 +238,36 @@ class WaitsForTheOtherHalf(ReferenceBus):
     half: tuple[bytes, bytes] | None = None
 
     @cached_property
-    def put_off(self) -> list[bytes]:
+    def put_off(self) -> list[tuple[bytes, bytes]]:
         return []
 
     async def send(self, connection: BrokerConnection, bodies: list[bytes]) -> None:
-        mark = self.instance.encode() + b"|"
-        rest: list[bytes] = []
+        rest = b""
         for body in bodies:
             middle = len(body) // 2
-            # With the second half of the one before, and then a pause: a kill almost always comes in the middle of one.
-            await super().send(connection, [*rest, mark + body[:middle]])
+            # With the second half of the one before, and then a pause: a kill comes in the middle of one.
+            await super().send(connection, self.joined(rest, body[:middle]))
             await anyio.sleep(0.01)
-            rest = [mark + body[middle:]]
-        await super().send(connection, rest)
+            rest = body[middle:]
+        await super().send(connection, self.joined(rest, b""))
+
+    def joined(self, second: bytes, first: bytes) -> list[bytes]:
+        """In one body if that is not too large: a kill between two bodies would leave no half behind."""
+        mark = self.instance.encode()
+        both = b"%b|%d|%b%b" % (mark, len(second), second, first)
+        if len(both) <= self.max_body:
+            return [both]
+        return [b"%b|%d|%b" % (mark, len(second), second), b"%b|0|%b" % (mark, first)]
 
     def receive(self, body: bytes) -> None:
-        sender, _, part = body.partition(b"|")
+        sender, _, rest = body.partition(b"|")
+        size, _, parts = rest.partition(b"|")
+        second = int(size) if size.isdigit() else 0
+        for part in filter(None, (parts[:second], parts[second:])):
+            self.take(sender, part)
+
+    def take(self, sender: bytes, part: bytes) -> None:
+        """Take one half: the second of one that is waited for, or the first of another."""
         if self.half is None:
             self.half = sender, part
         elif self.half[0] == sender:
@@ -261,9 +275,9 @@ class WaitsForTheOtherHalf(ReferenceBus):
             super().receive(whole)
             put_off, self.put_off[:] = list(self.put_off), []
             for later in put_off:
-                self.receive(later)
+                self.take(*later)
         else:
-            self.put_off.append(body)
+            self.put_off.append((sender, part))
 
     async def prove(self, connection: BrokerConnection) -> None:
         await anyio.sleep_forever()
