@@ -68,7 +68,7 @@ class Counters(Counter[str]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.connected = False
+        self.connected: bool = False
         self.since: float | None = None
         self.dropped: Counter[DropReason] = Counter()
         self.last_error: str | None = None

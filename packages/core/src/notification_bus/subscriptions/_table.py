@@ -33,7 +33,7 @@ class StreamTable:
         self._deferred: set[object] = set()
         self._abandoned: deque[Mailbox] = deque()
         self._idle: anyio.Event | None = None
-        self.draining = False
+        self.draining: bool = False
 
     @property
     def streams(self) -> int:
