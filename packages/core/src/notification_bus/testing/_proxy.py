@@ -34,8 +34,8 @@ _LINGER_RESET: Final = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Weather:
-    """What the network does to everything that travels."""
+class _Faults:
+    """The faults of the network, as they apply to all links."""
 
     hold: bool = False
     delay: float = 0.0
@@ -48,21 +48,21 @@ class _Weather:
         return not self.hold and self.delay == 0 and self.rate is None
 
 
-class _Sky:
-    """The present weather, a way to wait for another, and the links under it."""
+class _Network:
+    """The current faults, and the links that they apply to."""
 
-    def __init__(self, weather: _Weather) -> None:
-        self.weather = weather
+    def __init__(self, faults: _Faults) -> None:
+        self.faults = faults
         self.links: set[_Link] = set()
         self._changed = anyio.Event()
 
-    def turn(self, weather: _Weather) -> None:
-        self.weather = weather
+    def turn(self, faults: _Faults) -> None:
+        self.faults = faults
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
     async def change(self, seconds: float | None = None) -> None:
-        """Wait for another weather, at most so many seconds."""
+        """Wait until the faults change, at most so many seconds."""
         changed = self._changed
         with anyio.move_on_after(seconds):
             await changed.wait()
@@ -86,15 +86,15 @@ class FaultProxy(AsyncContextManagerMixin):
         """Where the proxy listens."""
         self.port: int = 0
         """Where the proxy listens, once entered; the same until it is left."""
-        self._calm = _Weather(upstream=(host, port))
-        self._sky = _Sky(self._calm)
+        self._healthy = _Faults(upstream=(host, port))
+        self._network = _Network(self._healthy)
         self._attempts = 0
         self._dead: list[socket.socket] = []
 
     @property
     def connections(self) -> int:
         """Connections alive now: neither ended by a peer nor by a fault."""
-        return len(self._sky.links)
+        return len(self._network.links)
 
     @property
     def accepted(self) -> int:
@@ -108,26 +108,26 @@ class FaultProxy(AsyncContextManagerMixin):
 
     async def delay(self, seconds: float) -> None:
         """Forward every chunk that much later, in both directions, in order; 0 ends it."""
-        await self._turn(replace(self._sky.weather, delay=seconds))
+        await self._turn(replace(self._network.faults, delay=seconds))
 
     async def stall(self) -> None:
         """Accept connections and bytes, and carry nothing: what is held back goes through after `restore`."""
-        await self._turn(replace(self._sky.weather, hold=True))
+        await self._turn(replace(self._network.faults, hold=True))
 
     async def throttle(self, bytes_per_second: float) -> None:
         """Let no more through than that, in each direction of each connection; what does not fit is not read."""
-        await self._turn(replace(self._sky.weather, rate=bytes_per_second))
+        await self._turn(replace(self._network.faults, rate=bytes_per_second))
 
     async def blackhole(self, new: Literal["pass", "accept", "refuse"] = "pass") -> None:
-        """Kill the live connections without a word: no FIN, no RST, and nothing is forwarded ever again.
+        """Kill the live connections silently: no FIN, no RST, and nothing is forwarded ever again.
 
         Args:
             new: What happens to new connections until `restore`: they work, or are accepted and ignored for ever, or
                 are reset.
         """
-        for link in list(self._sky.links):
+        for link in list(self._network.links):
             self._dead += link.bury()
-        await self._turn(replace(self._sky.weather, new=new))
+        await self._turn(replace(self._network.faults, new=new))
 
     async def cut(self) -> None:
         """Reset the live connections (RST). New ones work."""
@@ -149,23 +149,23 @@ class FaultProxy(AsyncContextManagerMixin):
         self._break(reset=True)
         if not listening:
             self._close_port()
-        await self._turn(replace(self._sky.weather, new="refuse"))
+        await self._turn(replace(self._network.faults, new="refuse"))
 
     async def reroute(self, host: str, port: int | None = None) -> None:
         """Take new connections to another server; the live ones stay where they are."""
-        await self._turn(replace(self._sky.weather, upstream=(host, port)))
+        await self._turn(replace(self._network.faults, upstream=(host, port)))
 
     async def restore(self) -> None:
         """Carry everything again, to the first server. What was killed stays dead."""
         self._open_port()
-        await self._turn(self._calm)
+        await self._turn(self._healthy)
 
-    async def _turn(self, weather: _Weather) -> None:
-        self._sky.turn(weather)
+    async def _turn(self, faults: _Faults) -> None:
+        self._network.turn(faults)
         await cancel_shielded_checkpoint()
 
     def _break(self, *, reset: bool) -> None:
-        for link in list(self._sky.links):
+        for link in list(self._network.links):
             link.close(reset=reset)
 
     @asynccontextmanager
@@ -223,7 +223,7 @@ class FaultProxy(AsyncContextManagerMixin):
         while True:
             listener = self._listener
             if not self._listening:
-                await self._sky.change()
+                await self._network.change()
                 continue
             try:
                 await wait_readable(listener)
@@ -242,22 +242,22 @@ class FaultProxy(AsyncContextManagerMixin):
 
     def _admit(self, client: socket.socket, tasks: TaskGroup) -> None:
         client.setblocking(False)
-        match self._sky.weather.new:
+        match self._network.faults.new:
             case "refuse":
                 _close(client, reset=True)
             case "accept":
                 self._dead.append(client)
             case "pass":
-                link = _Link(self._sky, client)
-                self._sky.links.add(link)
+                link = _Link(self._network, client)
+                self._network.links.add(link)
                 tasks.start_soon(link.run)
 
 
 class _Link:
     """One client's connection and its counterpart to the server."""
 
-    def __init__(self, sky: _Sky, client: socket.socket) -> None:
-        self.sky = sky
+    def __init__(self, network: _Network, client: socket.socket) -> None:
+        self.network = network
         self.over = False
         self._sockets = [client]
         self._scope = anyio.CancelScope()
@@ -266,11 +266,11 @@ class _Link:
         try:
             with self._scope:
                 client = self._sockets[0]
-                while self.sky.weather.hold:
-                    await self.sky.change()
+                while self.network.faults.hold:
+                    await self.network.change()
                 # The server refuses: so does the proxy, with the only means left once a connection is accepted.
                 try:
-                    server = await _connect(*self.sky.weather.upstream)
+                    server = await _connect(*self.network.faults.upstream)
                 except OSError:
                     return
                 if self.over:
@@ -302,17 +302,17 @@ class _Link:
         if self.over:
             return []
         self.over = True
-        self.sky.links.discard(self)
+        self.network.links.discard(self)
         self._scope.cancel()
         return self._sockets
 
 
 class _Pipe:
-    """One direction of a link: reads from `source`, holds back what the weather demands, writes to `target`."""
+    """One direction of a link: reads from `source`, holds back what the faults demand, writes to `target`."""
 
     def __init__(self, link: _Link, source: socket.socket, target: socket.socket) -> None:
         self._link = link
-        self._sky = link.sky
+        self._network = link.network
         self._source = source
         self._target = target
         # What was read and not yet sent, and when it was read. An empty chunk is the end of the stream.
@@ -323,7 +323,7 @@ class _Pipe:
     async def read(self) -> None:
         try:
             while not self._link.over:
-                while self._held >= (_HELD if self._sky.weather.rate is None else _HELD_SLOW):
+                while self._held >= (_HELD if self._network.faults.rate is None else _HELD_SLOW):
                     await self._moved.wait()
                 await wait_readable(self._source)
                 # A task that was already on its way is not stopped by a cancellation, and nothing may pass a dead link.
@@ -333,7 +333,7 @@ class _Pipe:
                     chunk = self._source.recv(_CHUNK)
                 except BlockingIOError:
                     continue
-                if chunk and not self._queue and self._sky.weather.fine:
+                if chunk and not self._queue and self._network.faults.fine:
                     chunk = chunk[self._send(chunk) :]
                     if not chunk:
                         continue
@@ -352,16 +352,16 @@ class _Pipe:
                     await self._moved.wait()
                 if self._link.over:
                     return
-                weather = self._sky.weather
+                faults = self._network.faults
                 arrived, chunk = self._queue[0]
-                early = arrived + weather.delay - anyio.current_time()
-                if weather.hold or early > 0:
-                    await self._sky.change(None if weather.hold else early)
+                early = arrived + faults.delay - anyio.current_time()
+                if faults.hold or early > 0:
+                    await self._network.change(None if faults.hold else early)
                     continue
                 if not chunk:
                     self._target.shutdown(socket.SHUT_WR)
                     return
-                part = chunk if weather.rate is None else chunk[: max(1, int(weather.rate * _SLICE))]
+                part = chunk if faults.rate is None else chunk[: max(1, int(faults.rate * _SLICE))]
                 sent = self._send(part)
                 self._held -= sent
                 if sent == len(chunk):
@@ -371,8 +371,8 @@ class _Pipe:
                 self._wake()
                 if sent < len(part):
                     await wait_writable(self._target)
-                if weather.rate is not None:
-                    await self._sky.change(sent / weather.rate)
+                if faults.rate is not None:
+                    await self._network.change(sent / faults.rate)
         except (OSError, ClosedResourceError):
             self._link.close(reset=True)
 
