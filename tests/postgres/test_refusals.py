@@ -347,7 +347,11 @@ async def pooled(dsn: str) -> Any:
 
 async def in_transaction(dsn: str) -> Any:
     connection = await asyncpg.connect(dsn)
-    await connection.execute("BEGIN")
+    try:
+        await connection.execute("BEGIN")
+    except BaseException:  # cancelled between the two, the bus has not got it and cannot close it
+        connection.terminate()
+        raise
     return connection
 
 
