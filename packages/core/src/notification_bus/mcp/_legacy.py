@@ -292,7 +292,7 @@ class _Client:
             self._asked = stream.accepted
 
     async def _ask_again(self) -> None:
-        """Remove what is no longer allowed: an answer of `authorize` holds no longer than a stream lasts."""
+        """Remove what is no longer allowed: `authorize` is asked again after each `max_lifetime`."""
         if self._asked.is_empty:
             return
         try:

@@ -64,7 +64,7 @@ class McpSubscriptions:
         capabilities: What the server may push; by default all that it has.
         authorize: Narrows what a caller may watch: `authorize(context, filter)` returns a filter, or an awaitable of
             one. Raising `PermissionError` refuses the stream.
-        watch: Also tell of changes of the server's own lists: of `add_tool`, `remove_tool`, `enable`, `disable` and the
+        watch: Also publish changes of the server's own lists: of `add_tool`, `remove_tool`, `enable`, `disable` and the
             like, on this server (not on those mounted in it), while it runs.
         legacy_clients: Also tell clients of the revisions before 2026-07-28, which open no listen stream: of the lists,
             and of the resources that they name by `resources/subscribe`. Not over stateless HTTP, where nothing can be
